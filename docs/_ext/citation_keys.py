@@ -1,0 +1,61 @@
+"""``[Moniri24, eq. 2; AP20]`` in docstrings and pages links to references.md; unknown keys fail the build."""
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the tests read the keys without Sphinx
+    from sphinx.application import Sphinx
+
+# A key is letters and a two-digit year, or our own name; a place in the source may follow a comma.
+_ITEM = r"(?:[A-Z][A-Za-z]+\d{2}|firststep)(?:,\s[^][;]+)?"
+CITATION = re.compile(rf"(?<!\\)\[({_ITEM}(?:;\s{_ITEM})*)\](?![\[(])_?")
+DEFINITION = re.compile(r"^\(ref-(?P<label>[a-z]+\d*)\)=\n\*\*\[(?P<key>\w+)\]\*\*", re.MULTILINE)
+
+
+def _key(item: str) -> str:
+    return item.partition(",")[0]
+
+
+def _items(citation: re.Match[str]) -> list[str]:
+    return re.split(r";\s", citation[1])
+
+
+def cited(text: str) -> set[str]:
+    """Keys that a text cites."""
+    return {_key(item) for citation in CITATION.finditer(text) for item in _items(citation)}
+
+
+def defined(text: str) -> set[str]:
+    """Keys that the page of references defines, each with the label that links lead to."""
+    found = {match["key"]: match["label"] for match in DEFINITION.finditer(text)}
+    return {key for key, label in found.items() if label == key.lower()}
+
+
+def _links(form: str, brackets: str, citation: re.Match[str]) -> str:
+    links = (form.format(text=item, label=f"ref-{_key(item).lower()}") for item in _items(citation))
+    return brackets.format("; ".join(links))
+
+
+_in_rst = partial(_links, ":ref:`{text} <{label}>`", "[{}]")
+_in_markdown = partial(_links, "[{text}](#{label})", r"\[{}\]")
+
+
+def _link_docstring(
+    app: "Sphinx", what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    # A citation may be broken over two lines.
+    lines[:] = CITATION.sub(_in_rst, "\n".join(lines)).split("\n")
+
+
+def _link_page(app: "Sphinx", page: str, content: list[str]) -> None:
+    if page != "references" and Path(app.env.doc2path(page)).suffix == ".md":
+        content[0] = CITATION.sub(_in_markdown, content[0])
+
+
+def setup(app: "Sphinx") -> dict[str, bool]:
+    """Link citations in docstrings and in Markdown pages."""
+    app.connect("autodoc-process-docstring", _link_docstring)
+    app.connect("source-read", _link_page)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

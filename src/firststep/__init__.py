@@ -1,0 +1,58 @@
+"""One gradient step on a two-layer network: simulated at finite size, solved in the limit, and compared."""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from firststep.compare import Comparison as Comparison
+    from firststep.compare import compare as compare
+    from firststep.gaussian import Function as Function
+    from firststep.gaussian import function as function
+    from firststep.problem import Outcome as Outcome
+    from firststep.problem import Problem as Problem
+    from firststep.problem import Sizes as Sizes
+    from firststep.simulate import simulate as simulate
+    from firststep.theory import predict as predict
+
+__version__ = "0.1.0"
+
+# Each public name with the module it lives in, in reading order. Loaded when first used, so that importing
+# the package, and with it the command line's --help, does not wait for NumPy.
+_PUBLIC = {
+    "function": "gaussian",
+    "Function": "gaussian",
+    "Problem": "problem",
+    "Sizes": "problem",
+    "simulate": "simulate",
+    "predict": "theory",
+    "Outcome": "problem",
+    "compare": "compare",
+    "Comparison": "compare",
+}
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})
+
+
+class _Package(ModuleType):
+    """The package's own type: a public function is never replaced by the submodule of the same name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing firststep.simulate would otherwise bind that module as the attribute `simulate`.
+        if not (name in _PUBLIC and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,389 @@
+"""Where tasks run: processes of this machine, a Dask cluster, or any concurrent.futures executor."""
+
+import logging
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import scipy
+
+from firststep import __version__
+from firststep.experiment.plan import Task
+from firststep.gaussian import Array
+from firststep.simulate import available_memory, estimate_memory, run_replica
+from firststep.store import NUMBERS_VERSION
+
+# A task that ends so many workers, the last ones alone in the pool, is given up.
+MOST_DEATHS = 3
+# Between two looks at signals and at other runs.
+WAIT_SECONDS = 0.2
+
+logger = logging.getLogger("firststep")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a worker gives back; only the driver writes."""
+
+    values: dict[str, Array]
+    seconds: float
+    provenance: dict[str, Any]
+
+
+class WorkerLostError(RuntimeError):
+    """A task ended every worker that it was given to."""
+
+
+def compute(task: Task) -> Finished:
+    """Run one task: all its step sizes and ridges on one draw, with one BLAS thread."""
+    started = time.perf_counter()
+    spec = task.spec
+    values = run_replica(
+        task.problem,
+        task.sizes,
+        np.array(task.step_sizes),
+        np.array(task.ridges),
+        seed=spec["draw_seed"],
+        replica=spec["replica"],
+        dtype=spec["dtype"],
+        test=spec["test"],
+        n_test=spec["n_test"],
+        extras=task.extras,
+    )
+    return Finished(values, time.perf_counter() - started, provenance() | {"blas_threads": 1})
+
+
+@lru_cache(maxsize=1)
+def provenance() -> dict[str, Any]:
+    """Versions and machine: what a number may depend on in its last digits."""
+    from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
+
+    libraries = {
+        f"{pool.get('internal_api')} {pool.get('version')} {pool.get('architecture', '')}".strip()
+        for pool in threadpool_info()
+        if pool.get("user_api") == "blas"
+    }
+    return {
+        "firststep": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "blas": sorted(libraries),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+class Backend(Protocol):
+    """An executor with what the driver must know besides."""
+
+    workers: int
+    # Whether one death of a worker breaks all that is under way.
+    fragile: bool
+
+    def submit(self, task: Task) -> "Future[Finished]":
+        """Start a task."""
+
+    def renew(self) -> None:
+        """Replace what broke."""
+
+    def close(self, now: bool) -> None:
+        """End; `now` does not wait for what is under way."""
+
+
+class LocalBackend:
+    """Spawned processes, one BLAS thread each, that end with the driver."""
+
+    fragile = True
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+
+    def submit(self, task: Task) -> "Future[Finished]":
+        """Start a task; processes are started with the first."""
+        with _worker_environment():
+            if self._pool is not None:
+                try:
+                    return self._pool.submit(compute, task)
+                except BrokenExecutor:
+                    # What was under way in it learns of that by itself.
+                    self.renew()
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=start_worker)
+            return self._pool.submit(compute, task)
+
+    def renew(self) -> None:
+        """Replace a broken pool."""
+        self.close(now=True)
+
+    def close(self, now: bool) -> None:
+        """End the processes."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        processes = list((getattr(pool, "_processes", None) or {}).values())
+        if now:
+            for process in processes:
+                process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _worker_environment() -> Iterator[None]:
+    """One BLAS thread for processes started here, and no second run of the user's script in them."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    main = sys.modules["__main__"]
+    os.environ.update(dict.fromkeys(names, "1"))
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def start_worker() -> None:
+    """Prepare a worker process: the driver alone answers Ctrl-C, and a worker does not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class InProcessBackend:
+    """Everything in this process, one task after another."""
+
+    fragile = False
+    workers = 1
+
+    def submit(self, task: Task) -> "Future[Finished]":
+        """Run a task now."""
+        future: Future[Finished] = Future()
+        try:
+            future.set_result(compute(task))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def renew(self) -> None:
+        """Nothing to replace."""
+
+    def close(self, now: bool) -> None:
+        """Nothing to end."""
+
+
+class ExecutorBackend:
+    """Any concurrent.futures executor that the user brings."""
+
+    fragile = False
+
+    def __init__(self, executor: Executor, workers: int = 1) -> None:
+        self.executor, self.workers = executor, workers
+
+    def submit(self, task: Task) -> "Future[Finished]":
+        """Start a task."""
+        return self.executor.submit(compute, task)
+
+    def renew(self) -> None:
+        """Raise, since the executor is not ours to replace."""
+        raise RuntimeError("the executor broke down; what was finished is stored: run again to go on")
+
+    def close(self, now: bool) -> None:
+        """Nothing to end: the executor belongs to the caller."""
+
+
+class DaskBackend(ExecutorBackend):
+    """A Dask cluster: one that the user started, or ``"local"`` for one on this machine."""
+
+    def __init__(self, address: str, workers: int | None = None) -> None:
+        try:
+            dask: Any = import_module("distributed")
+        except ImportError as error:
+            raise ImportError("--scheduler needs dask.distributed: install firststep[dask]") from error
+        self._cluster: Any = None
+        self._client: Any
+        try:
+            if address == "local":
+                with _worker_environment():
+                    self._cluster = dask.LocalCluster(
+                        n_workers=workers or default_workers(), threads_per_worker=1, dashboard_address=None
+                    )
+                self._client = dask.Client(self._cluster)
+            else:
+                self._client = dask.Client(address, timeout="10s")
+        except (OSError, ValueError) as error:
+            raise RuntimeError(f"no Dask scheduler answers at {address!r}: {error}") from error
+        known = self._client.scheduler_info(n_workers=-1)["workers"]
+        self._check(address, known)
+        super().__init__(
+            self._client.get_executor(), max(1, sum(worker["nthreads"] for worker in known.values()))
+        )
+
+    def _check(self, address: str, known: dict[str, Any]) -> None:
+        """Refuse workers whose numbers would be others."""
+        if not known:
+            logger.warning("the scheduler %s has no workers yet: the run waits for them", address)
+        if any(worker["nthreads"] > 1 for worker in known.values()):
+            logger.warning(
+                "some workers run several threads; start them with --nthreads 1 for equal last digits"
+            )
+        here = (__version__, NUMBERS_VERSION)
+        for place, there in self._client.run(worker_version).items():
+            if there != here:
+                self._client.close()
+                raise RuntimeError(
+                    f"worker {place} has firststep {there[0]}, the driver {here[0]}: install the same"
+                )
+
+    def close(self, now: bool) -> None:
+        """Leave the cluster, and end it if it is ours."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def worker_version() -> tuple[str, dict[str, int]]:
+    """Version of the package where this runs."""
+    return __version__, NUMBERS_VERSION
+
+
+def default_workers() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def fitting_workers(tasks: Iterable[Task], wanted: int | None) -> int:
+    """Workers for these tasks: one for each core unless said otherwise, as many as fit into memory."""
+    need = max(
+        (
+            estimate_memory(t.sizes, dtype=t.spec["dtype"], test=t.spec["test"], extras=t.extras)
+            for t in tasks
+        ),
+        default=0,
+    )
+    limit = available_memory()
+    fitting = wanted or default_workers()
+    if need and limit is not None:
+        if need > limit:
+            raise MemoryError(
+                f"the largest task needs about {need / 2**30:.3g} GiB and {limit / 2**30:.3g} GiB are "
+                "available: use smaller sizes or dtype = 'float32'"
+            )
+        if wanted is not None and wanted * need > limit:
+            raise MemoryError(
+                f"{wanted} workers need about {wanted * need / 2**30:.3g} GiB and {limit / 2**30:.3g} GiB "
+                f"are available: use --jobs {limit // need}"
+            )
+        fitting = max(1, min(fitting, limit // need))
+    return fitting
+
+
+def execute(
+    tasks: Iterable[Task | None],
+    backend: Backend,
+    *,
+    done: Callable[[Task, Finished], None],
+    failed: Callable[[Task, BaseException], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run tasks until all are done or failed, or until `stopped` says so.
+
+    When a worker dies, what was under way is run again, one task at a time, until it is known which of them
+    ends its worker; that one has failed after `MOST_DEATHS` deaths, and the others go on. None among the tasks
+    means that there is nothing to start just now.
+    """
+    queue = iter(tasks)
+    suspects: deque[Task] = deque()
+    deaths: dict[str, int] = {}
+    pending: dict[Future[Finished], Task] = {}
+    more = True
+    while more or suspects or pending:
+        if stopped():
+            for future in pending:
+                future.cancel()
+            return
+        if suspects:
+            if not pending:
+                suspect = suspects.popleft()
+                pending[backend.submit(suspect)] = suspect
+        else:
+            while more and len(pending) < 2 * backend.workers:
+                try:
+                    task = next(queue)
+                except StopIteration:
+                    more = False
+                    break
+                if task is None or stopped():
+                    break
+                pending[backend.submit(task)] = task
+        if not pending:
+            time.sleep(WAIT_SECONDS if more else 0)
+            continue
+        alone = len(pending) == 1
+        finished, _ = wait(pending, timeout=WAIT_SECONDS, return_when=FIRST_COMPLETED)
+        lost = []
+        for future in finished:
+            task = pending.pop(future)
+            try:
+                result = future.result()
+            except BrokenExecutor:
+                lost.append(task)
+            except CancelledError as error:
+                raise RuntimeError(
+                    "the scheduler gave up a task; what was finished is stored: run again"
+                ) from error
+            except Exception as error:
+                failed(task, _explained(task, error))
+            else:
+                done(task, result)
+        if lost:
+            # The others break with it a moment later.
+            lost += list(pending.values())
+            pending.clear()
+            backend.renew()
+            for task in lost:
+                deaths[task.key] = deaths.get(task.key, 0) + (1 if alone else 0)
+                if deaths[task.key] >= MOST_DEATHS:
+                    failed(task, WorkerLostError(f"ended {MOST_DEATHS} workers that it was alone on"))
+                else:
+                    suspects.append(task)
+
+
+def _explained(task: Task, error: BaseException) -> BaseException:
+    """An error of Dask in our words."""
+    if type(error).__name__ == "KilledWorker":
+        return WorkerLostError(f"ended every worker it was given to ({type(error).__name__})")
+    return error

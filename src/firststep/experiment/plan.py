@@ -1,0 +1,278 @@
+"""From a checked experiment to points, cells and tasks."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from firststep.experiment.schema import SIZE_NAMES, Experiment, ExperimentError, SimulationSection
+from firststep.problem import Problem, Sizes, stable_key
+from firststep.simulate import default_n_test
+from firststep.store import NUMBERS_VERSION, Store, subject_key
+
+MOST_POINTS = 2_000_000
+PROBLEM_NAMES = ("activation", "teacher", "noise_std", "rows", "readout", "initial_output")
+
+# Ratios as equations: left = value * right.
+_RATIOS = {
+    "phi": ("dim", "n_samples"),
+    "psi": ("dim", "width"),
+    "psi1": ("n_samples", "dim"),
+    "psi2": ("width", "dim"),
+    "samples_per_width": ("n_samples", "width"),
+    "step_samples_per_dim": ("n_step_samples", "dim"),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One problem, sizes, step size and ridge, with the values of what is swept."""
+
+    problem: Problem
+    sizes: Sizes
+    step_size: float
+    ridge: float
+    coordinates: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A problem at one size, with all pairs of step size and ridge that are asked of it."""
+
+    problem: Problem
+    sizes: Sizes
+    points: tuple[Point, ...]
+
+    @property
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """Step sizes and ridges."""
+        return tuple((point.step_size, point.ridge) for point in self.points)
+
+    @property
+    def name(self) -> str:
+        """The cell in a few words."""
+        sizes = self.sizes
+        return (
+            f"{self.problem.activation.spec}, teacher {self.problem.teacher.spec}, noise "
+            f"{self.problem.noise_std:g}, n={sizes.n_samples:.12g} d={sizes.dim:.12g} N={sizes.width:.12g}"
+            + (f" n0={sizes.n_step_samples:.12g}" if sizes.n_step_samples != sizes.n_samples else "")
+        )
+
+
+def resolve_sizes(given: Mapping[str, float]) -> Sizes:
+    """Whole sizes from numbers and ratios that determine them.
+
+    Examples
+    --------
+    >>> resolve_sizes({"n_samples": 1000, "phi": 0.5, "psi": 0.625})
+    Sizes(n_samples=1000, dim=500, width=800, n_step_samples=1000)
+    """
+    known = {
+        name: float(given[name]) for name in ("n_samples", "dim", "width", "n_step_samples") if name in given
+    }
+    open_ratios = {name: float(value) for name, value in given.items() if name in _RATIOS}
+    while open_ratios:
+        for name, value in open_ratios.items():
+            left, right = _RATIOS[name]
+            if left in known and right in known:
+                raise ValueError(f"{name} contradicts or repeats {left} and {right}: leave one of them out")
+            if left in known or right in known:
+                new, number = (right, known[left] / value) if left in known else (left, known[right] * value)
+                known[new] = float(max(1, round(number)))
+                del open_ratios[name]
+                break
+        else:
+            names = ", ".join(open_ratios)
+            raise ValueError(f"{names} cannot be used without a number: give n_samples, dim or width")
+    missing = [name for name in ("n_samples", "dim", "width") if name not in known]
+    if missing:
+        means = ", ".join(f"{name} ({SIZE_NAMES[name]})" for name in missing)
+        raise ValueError(f"{means} cannot be worked out: give it, or a ratio")
+    for name, number in known.items():
+        if not number.is_integer() or number < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {number:g}")
+    # From the user's own integers where there are any: 10**24 is not a float.
+    exact = {name: int(given[name]) if name in given else int(number) for name, number in known.items()}
+    return Sizes(exact["n_samples"], exact["dim"], exact["width"], cast(int, exact.get("n_step_samples")))
+
+
+def expand(experiment: Experiment, changes: Mapping[str, Sequence[float]] | None = None) -> tuple[Point, ...]:
+    """Every point of the sweep; `changes` replaces swept values, as a theory's curve does."""
+    axes = dict(experiment.sweep.axes())
+    zipped = [tuple(group) for group in experiment.sweep.zip]
+    for name, values in (changes or {}).items():
+        if name not in axes:
+            raise ExperimentError("theory", [f"curve: {name} is not swept; swept are {', '.join(axes)}"])
+        if any(name in group for group in zipped):
+            raise ExperimentError("theory", [f"curve: {name} is zipped, so it cannot have values of its own"])
+        axes[name] = tuple(values)
+    groups = zipped + [(name,) for name in axes if not any(name in group for group in zipped)]
+    total = math.prod(len(axes[group[0]]) for group in groups)
+    if total > MOST_POINTS:
+        raise ExperimentError(
+            "sweep", [f"{total} combinations are more than {MOST_POINTS}: sweep fewer values"]
+        )
+    choices = [
+        [dict(zip(group, entry, strict=True)) for entry in zip(*(axes[n] for n in group), strict=True)]
+        for group in groups
+    ]
+    base_problem = experiment.problem.model_dump()
+    base_sizes = {name: value for name, value in experiment.sizes.model_dump().items() if value is not None}
+    problems: dict[tuple[Any, ...], Problem] = {}
+    wrong: dict[str, None] = {}
+    points = []
+    order = list(axes)
+    for combination in itertools.product(*choices):
+        chosen = {name: value for entry in combination for name, value in entry.items()}
+        chosen = {name: chosen[name] for name in order}
+        described = tuple(chosen.get(name, base_problem[name]) for name in PROBLEM_NAMES)
+        try:
+            if described not in problems:
+                problems[described] = Problem(*described)
+            sizes = resolve_sizes(base_sizes | {name: chosen[name] for name in SIZE_NAMES if name in chosen})
+            points.append(_point(problems[described], sizes, chosen))
+        except (ValueError, TypeError) as error:
+            wrong[str(error)] = None
+    if wrong:
+        raise ExperimentError(experiment.title, wrong)
+    return tuple(points)
+
+
+def _point(problem: Problem, sizes: Sizes, chosen: Mapping[str, Any]) -> Point:
+    step = (
+        float(sizes.step_size(chosen["step_exponent"])) if "step_exponent" in chosen else chosen["step_size"]
+    )
+    ridge = float(sizes.ridge_from_cui(chosen["ridge_cui"])) if "ridge_cui" in chosen else chosen["ridge"]
+    if not math.isfinite(step):
+        raise ValueError(f"step_exponent {chosen['step_exponent']:g} makes the step size overflow: lower it")
+    return Point(problem, sizes, float(step), float(ridge), chosen)
+
+
+def cells_of(points: Sequence[Point]) -> tuple[Cell, ...]:
+    """Points by problem and size, in the order of the sweep."""
+    found: dict[tuple[str, Sizes], list[Point]] = {}
+    for point in points:
+        found.setdefault((point.problem.key, point.sizes), []).append(point)
+    return tuple(Cell(members[0].problem, sizes, tuple(members)) for (_, sizes), members in found.items())
+
+
+def grids(pairs: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+    """Pairs as few full grids of step sizes and ridges: steps with the same ridges go together.
+
+    Grids do not change when the pairs of another grid are taken away. So a run that was stopped computes the
+    same lists as one that was not, and lists of ridges are what the last bits of a number depend on.
+
+    Examples
+    --------
+    >>> grids([(1.0, 0.1), (1.0, 0.2), (2.0, 0.1), (2.0, 0.2), (3.0, 0.2)])
+    [((1.0, 2.0), (0.1, 0.2)), ((3.0,), (0.2,))]
+    """
+    ridges: dict[float, list[float]] = {}
+    for step, ridge in pairs:
+        ridges.setdefault(step, []).append(ridge)
+    steps: dict[tuple[float, ...], list[float]] = {}
+    for step, values in ridges.items():
+        steps.setdefault(tuple(sorted(set(values))), []).append(step)
+    return [(tuple(sorted(members)), values) for values, members in steps.items()]
+
+
+def draw_seed(sizes: Sizes, problem: Problem, seed: int) -> int:
+    """Seed of what is drawn: sizes, kinds of rows and readout, and the user's seed; nothing else enters.
+
+    So a longer sweep, more replicas or another activation, teacher, noise or ridge meets the same draws.
+
+    Examples
+    --------
+    >>> sizes = Sizes(100, 50, 75)
+    >>> draw_seed(sizes, Problem("relu", "h1"), 0) == draw_seed(sizes, Problem("tanh", "h2", 0.5), 0)
+    True
+    """
+    content = {"sizes": sizes.to_dict(), "rows": problem.rows, "readout": problem.readout, "seed": seed}
+    return int(stable_key(content)[:12], 16)
+
+
+def _described(problem: Problem) -> dict[str, Any]:
+    # The spec of a function is not its definition: its key is.
+    return problem.to_dict() | {"keys": [problem.activation.key, problem.teacher.key]}
+
+
+def simulation_spec(cell: Cell, settings: SimulationSection, replica: int) -> dict[str, Any]:
+    """What a replica's points are stored under: the draw, and how it is measured."""
+    return {
+        "source": "simulation",
+        "numbers": NUMBERS_VERSION["simulation"],
+        "problem": _described(cell.problem),
+        "sizes": cell.sizes.to_dict(),
+        "seed": settings.seed,
+        "draw_seed": draw_seed(cell.sizes, cell.problem, settings.seed),
+        "replica": replica,
+        "dtype": settings.dtype,
+        "test": settings.test,
+        "n_test": settings.n_test or default_n_test(cell.sizes),
+    }
+
+
+def theory_spec(cell: Cell, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a theory's points are stored under."""
+    return {
+        "source": name,
+        "numbers": NUMBERS_VERSION[name],
+        "problem": _described(cell.problem),
+        "sizes": cell.sizes.to_dict(),
+        "options": dict(options),
+    }
+
+
+@dataclass(frozen=True)
+class Task:
+    """Points of one replica that are still to be computed, all on its draw; the unit of work."""
+
+    spec: Mapping[str, Any]
+    problem: Problem
+    sizes: Sizes
+    step_sizes: tuple[float, ...]
+    ridges: tuple[float, ...]
+    extras: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Stable name of the task, for claims and failures."""
+        content = {"steps": self.step_sizes, "ridges": self.ridges, "extras": self.extras}
+        return stable_key({"subject": subject_key(self.spec), **content})
+
+    @property
+    def label(self) -> str:
+        """The task in words."""
+        return f"replica {self.spec['replica']} of {Cell(self.problem, self.sizes, ()).name}"
+
+    @property
+    def count(self) -> int:
+        """Number of points."""
+        return len(self.step_sizes) * len(self.ridges)
+
+
+def parts_of(extras: Sequence[str]) -> tuple[str, ...]:
+    """Parts under which a replica's numbers are stored: the network's own, and one for each extra."""
+    return ("network", *extras)
+
+
+def missing_tasks(
+    store: Store, cell: Cell, settings: SimulationSection, replicas: Sequence[int]
+) -> Iterator[Task]:
+    """Tasks for the points of these replicas that the store does not have."""
+    for replica in replicas:
+        spec = simulation_spec(cell, settings, replica)
+        key = subject_key(spec)
+        lacking: dict[tuple[float, float], list[str]] = {}
+        for part in parts_of(settings.extras):
+            there = store.present_by_key(key, part)
+            for pair in dict.fromkeys(cell.pairs):
+                if pair not in there:
+                    lacking.setdefault(pair, []).append(part)
+        by_extras: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+        for pair, parts in lacking.items():
+            by_extras.setdefault(tuple(part for part in parts if part != "network"), []).append(pair)
+        for extras, pairs in by_extras.items():
+            for steps, ridges in grids(pairs):
+                yield Task(spec, cell.problem, cell.sizes, steps, ridges, extras)

@@ -1,0 +1,272 @@
+"""What a store holds of an experiment: outcomes, rows and the distance between theory and simulation."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firststep.experiment.plan import (
+    Cell,
+    Point,
+    cells_of,
+    expand,
+    grids,
+    parts_of,
+    simulation_spec,
+    theory_spec,
+)
+from firststep.experiment.schema import Experiment, SimulationSection, TheorySection
+from firststep.problem import Outcome
+from firststep.store import Store
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One theory of an experiment: its outcomes at the points of the sweep and along its curve."""
+
+    theory: TheorySection
+    points: tuple[Outcome, ...]
+    curve: tuple[Outcome, ...]
+
+    @property
+    def label(self) -> str:
+        """Name in legends."""
+        return self.theory.label or self.theory.name
+
+
+@dataclass(frozen=True)
+class Results:
+    """An experiment as far as it has been computed."""
+
+    experiment: Experiment
+    points: tuple[Point, ...]
+    simulated: tuple[Outcome, ...]
+    predicted: tuple[Predicted, ...]
+    expected_replicas: int
+    missing: int
+    provenance: tuple[Mapping[str, Any], ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row for each point and source: what is swept, problem, sizes, then the numbers."""
+        sources = [("simulation", outcome) for outcome in self.simulated]
+        sources += [(entry.label, outcome) for entry in self.predicted for outcome in entry.points]
+        coordinates = {_identity(point): point.coordinates for point in self.points}
+        rows = []
+        for label, outcome in sources:
+            described = {k: v for k, v in outcome.problem.to_dict().items() if k != "centred"}
+            for row in outcome.rows():
+                pair = (outcome.problem.key, outcome.sizes, row["step_size"], row["ridge"])
+                swept = coordinates.get(pair)
+                if swept is None:
+                    continue
+                extra = {"replicas": outcome.details["replicas"]} if label == "simulation" else {}
+                rows.append(
+                    {"source": label, **described, **outcome.sizes.to_dict(), **swept, **extra, **row}
+                )
+        return rows
+
+    def agreement(self) -> list[dict[str, Any]]:
+        """For each theory and quantity: points compared, and median and largest distance.
+
+        Distances are in standard errors of the simulated mean; `relative` is the largest difference as a
+        share of the predicted error.
+        """
+        found = []
+        for entry in self.predicted:
+            for quantity in ("train_error", "test_error", "train_gain", "test_gain"):
+                distances, relative = [], []
+                for simulated, predicted in _matched(self.simulated, entry.points):
+                    if quantity not in simulated.stderr or quantity not in predicted.values:
+                        continue
+                    z, share = _distances(simulated, predicted, quantity)
+                    distances += z.tolist()
+                    relative += share.tolist()
+                known = [abs(z) for z in distances if math.isfinite(z)]
+                if known:
+                    found.append(
+                        {
+                            "theory": entry.label,
+                            "quantity": quantity,
+                            "points": len(known),
+                            "median": float(np.median(known)),
+                            "largest": max(known),
+                            "relative": max((abs(x) for x in relative if math.isfinite(x)), default=math.nan),
+                        }
+                    )
+        return found
+
+
+def _identity(point: Point) -> tuple[Any, ...]:
+    return (point.problem.key, point.sizes, point.step_size, point.ridge)
+
+
+def _matched(left: Sequence[Outcome], right: Sequence[Outcome]) -> Iterator[tuple[Outcome, Outcome]]:
+    """Outcomes for the same problem, sizes, steps and ridges."""
+    known = {_grid_key(outcome): outcome for outcome in right}
+    for outcome in left:
+        if _grid_key(outcome) in known:
+            yield outcome, known[_grid_key(outcome)]
+
+
+def _grid_key(outcome: Outcome) -> tuple[Any, ...]:
+    return (outcome.problem.key, outcome.sizes, outcome.step_sizes.tobytes(), outcome.ridges.tobytes())
+
+
+def _distances(simulated: Outcome, predicted: Outcome, quantity: str) -> tuple[Any, Any]:
+    from firststep.compare import Comparison
+
+    comparison = Comparison(simulated, {"theory": predicted})
+    error = quantity.replace("gain", "error")
+    scale = np.abs(np.broadcast_to(predicted.values[error], comparison.distances(quantity).shape))
+    # A gain's difference is judged by the error it is a gain in: near no step the gain itself is 0.
+    return comparison.distances(quantity).ravel(), (comparison.differences(quantity) / scale).ravel()
+
+
+def simulated_outcome(
+    store: Store, cell: Cell, settings: SimulationSection, replicas: Sequence[int]
+) -> tuple[list[Outcome], int]:
+    """Mean and standard error over the replicas that are complete, for each grid of a cell.
+
+    Also the number of points that are missing.
+    """
+    found = [store.values(simulation_spec(cell, settings, replica)) for replica in replicas]
+    names_wanted = _marks(parts_of(settings.extras))
+    outcomes, missing = [], 0
+    for steps, ridges in grids(cell.pairs):
+        samples: list[dict[str, Any]] = []
+        for values in found:
+            lacking = [
+                (step, ridge)
+                for step in steps
+                for ridge in ridges
+                if not all(
+                    any(n.startswith(mark) for n in values.get((step, ridge), ())) for mark in names_wanted
+                )
+            ]
+            missing += len(lacking)
+            if lacking:
+                continue
+            names = values[steps[0], ridges[0]]
+            samples.append(
+                {
+                    name: np.array([[values[s, r].get(name, math.nan) for r in ridges] for s in steps])
+                    for name in names
+                }
+            )
+        if samples:
+            outcomes.append(_averaged(cell, steps, ridges, samples, settings))
+    return outcomes, missing
+
+
+def _marks(parts: Sequence[str]) -> list[str]:
+    """How the names of each part's numbers begin."""
+    marks = {"network": "test_error", "linear": "linear_ridge", "weights": "weights_"}
+    return [marks.get(part, part) for part in parts]
+
+
+def _averaged(
+    cell: Cell,
+    steps: Sequence[float],
+    ridges: Sequence[float],
+    samples: Sequence[Mapping[str, Any]],
+    settings: SimulationSection,
+) -> Outcome:
+    count = len(samples)
+    names = [name for name in samples[0] if all(name in sample for sample in samples)]
+    stacked = {name: np.stack([sample[name] for sample in samples]) for name in names}
+    test_stderr = stacked.pop("test_stderr", np.zeros(1))
+    values = {name: sample.mean(axis=0) for name, sample in stacked.items()}
+    stderr = {}
+    if count > 1:
+        stderr = {name: sample.std(axis=0, ddof=1) / math.sqrt(count) for name, sample in stacked.items()}
+    details = {
+        "replicas": count,
+        "seed": settings.seed,
+        "dtype": settings.dtype,
+        "test_stderr": np.sqrt((test_stderr**2).mean(axis=0) / count),
+        "samples": stacked,
+    }
+    return Outcome(
+        cell.problem, cell.sizes, np.array(steps), np.array(ridges), "simulation", values, stderr, (), details
+    )
+
+
+def predicted_outcomes(
+    store: Store, cells: Sequence[Cell], theory: TheorySection
+) -> tuple[list[Outcome], int]:
+    """A theory's outcomes as far as they are stored, and the number of points that are missing."""
+    outcomes, missing = [], 0
+    for cell in cells:
+        values = store.values(theory_spec(cell, theory.name, theory.options))
+        for steps, ridges in grids(cell.pairs):
+            lacking = sum((s, r) not in values for s in steps for r in ridges)
+            missing += lacking
+            if lacking:
+                continue
+            names = values[steps[0], ridges[0]]
+            arrays = {
+                name: np.array([[values[s, r].get(name, math.nan) for r in ridges] for s in steps])
+                for name in names
+            }
+            outcomes.append(
+                Outcome(cell.problem, cell.sizes, np.array(steps), np.array(ridges), theory.name, arrays)
+            )
+    return outcomes, missing
+
+
+def replicas_wanted(store: Store, cell: Cell, settings: SimulationSection) -> int:
+    """Replicas that a cell needs as far as the store can tell; grows until the target is met.
+
+    The decision after k replicas looks at the first k only, so it is the same however they were computed.
+    """
+    count = settings.replicas
+    if settings.target_stderr is None or settings.max_replicas is None:
+        return count
+    while count < settings.max_replicas:
+        outcomes, missing = simulated_outcome(store, cell, settings, range(count))
+        if missing or not outcomes:
+            return count
+        if settings.target_quantity not in outcomes[0].stderr:
+            raise ValueError(
+                f"target_quantity {settings.target_quantity!r} is not simulated; there are "
+                f"{', '.join(outcomes[0].stderr)}"
+            )
+        worst = max(float(np.max(outcome.stderr[settings.target_quantity])) for outcome in outcomes)
+        if worst <= settings.target_stderr:
+            return count
+        # At most doubled, because the standard error of a few replicas is itself uncertain.
+        wanted = math.ceil(count * (worst / settings.target_stderr) ** 2)
+        count = min(settings.max_replicas, max(count + 1, min(wanted, 2 * count)))
+    return count
+
+
+def collect(store: Store, experiment: Experiment) -> Results:
+    """Everything that the store holds of an experiment."""
+    points = expand(experiment)
+    cells = cells_of(points)
+    simulated: list[Outcome] = []
+    missing = expected = 0
+    origins: dict[str, Mapping[str, Any]] = {}
+    if experiment.simulation is not None:
+        settings = experiment.simulation
+        for cell in cells:
+            wanted = replicas_wanted(store, cell, settings)
+            expected = max(expected, wanted)
+            outcomes, lacking = simulated_outcome(store, cell, settings, range(wanted))
+            simulated += outcomes
+            missing += lacking
+        for origin in store.provenance(simulation_spec(cells[0], settings, 0)):
+            origins[str(origin)] = origin
+    predicted = []
+    for theory in experiment.theory:
+        at_points, lacking = predicted_outcomes(store, cells, theory)
+        along, more = (at_points, 0)
+        if theory.curve:
+            along, more = predicted_outcomes(store, cells_of(expand(experiment, theory.curve)), theory)
+        predicted.append(Predicted(theory, tuple(at_points), tuple(along)))
+        missing += lacking + more
+    return Results(
+        experiment, points, tuple(simulated), tuple(predicted), expected, missing, tuple(origins.values())
+    )

@@ -1,0 +1,442 @@
+"""The experiment file: TOML in, checked sections out, every mistake reported at once."""
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from firststep.problem import stable_key
+
+try:
+    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+except ImportError as missing:
+    raise ImportError("experiments need pydantic: install firststep[experiments]") from missing
+
+MOST_VALUES = 100_000
+
+# What a swept number may be called, with its meaning; ratios are resolved to whole sizes in plan.py.
+SIZE_NAMES = {
+    "n_samples": "n, samples of the ridge fit",
+    "dim": "d, input dimension",
+    "width": "N, neurons of the first layer",
+    "n_step_samples": "n0, samples of the gradient step (n unless given)",
+    "phi": "d/n [Moniri24]",
+    "psi": "d/N [Moniri24]",
+    "psi1": "n/d [Ba22]",
+    "psi2": "N/d [Ba22]",
+    "samples_per_width": "n/N [Cui24]",
+    "step_samples_per_dim": "n0/d [Cui24]",
+}
+RATIOS = tuple(SIZE_NAMES)[4:]
+
+
+class ExperimentError(ValueError):
+    """An experiment file that cannot be run, with all its mistakes."""
+
+    def __init__(self, origin: str, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        head = f"{origin}: {count} mistake{'s' if count > 1 else ''}"
+        super().__init__("\n".join([head, *(f"  {problem}" for problem in self.problems)]))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def read_numbers(value: Any) -> tuple[float, ...]:
+    """Numbers from one number, a list, or a range {start, stop, count, log}, ends included.
+
+    Examples
+    --------
+    >>> read_numbers({"start": 0, "stop": 0.5, "count": 3}), read_numbers([1, 2.5])
+    ((0.0, 0.25, 0.5), (1.0, 2.5))
+    """
+    if _is_number(value):
+        return (float(value),)
+    if isinstance(value, list | tuple):
+        if not value or not all(_is_number(entry) for entry in value):
+            raise ValueError(f"must be a list of numbers, got {value!r}")
+        return tuple(float(entry) for entry in value)
+    if isinstance(value, Mapping):
+        return _read_range(value)
+    raise ValueError(f"must be a number, a list of numbers or {{start, stop, count}}, got {value!r}")
+
+
+def _read_range(value: Mapping[str, Any]) -> tuple[float, ...]:
+    unknown = sorted(value.keys() - {"start", "stop", "count", "log"})
+    if unknown:
+        raise ValueError(f"a range has start, stop, count and log; got {', '.join(unknown)}")
+    missing = [name for name in ("start", "stop", "count") if name not in value]
+    if missing:
+        raise ValueError(f"a range needs start, stop and count; {', '.join(missing)} is missing")
+    start, stop, count, log = value["start"], value["stop"], value["count"], value.get("log", False)
+    if not (_is_number(start) and _is_number(stop)):
+        raise ValueError(f"start and stop must be numbers, got {start!r} and {stop!r}")
+    if not isinstance(count, int) or isinstance(count, bool) or not 2 <= count <= MOST_VALUES:
+        raise ValueError(f"count must be a whole number from 2 to {MOST_VALUES}, got {count!r}")
+    if not isinstance(log, bool):
+        raise ValueError(f"log must be true or false, got {log!r}")
+    if log and not (start > 0 and stop > 0):
+        raise ValueError(f"a log range needs positive ends, got {start} and {stop}")
+    places = [i / (count - 1) for i in range(1, count - 1)]
+    if log:
+        inner = [math.exp(math.log(start) * (1 - t) + math.log(stop) * t) for t in places]
+    else:
+        inner = [start + (stop - start) * t for t in places]
+    # Fifteen digits, so that 0.1 is the same point in a range of 6 and of 11.
+    return (float(start), *(float(f"{value:.15g}") for value in inner), float(stop))
+
+
+def read_words(value: Any) -> tuple[str, ...]:
+    """One text or a list of texts."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list | tuple) and value and all(isinstance(entry, str) for entry in value):
+        return tuple(value)
+    raise ValueError(f"must be a text or a list of texts, got {value!r}")
+
+
+def _whole(value: Any) -> Any:
+    """A whole number, also one written 1e6."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+Numbers = Annotated[tuple[float, ...], BeforeValidator(read_numbers)]
+Words = Annotated[tuple[str, ...], BeforeValidator(read_words)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Rows = Literal["gaussian", "sphere"]
+Readout = Literal["gaussian", "rademacher", "constant"]
+InitialOutput = Literal["vanishing", "order_one"]
+Extra = Literal["spiked", "gaussian", "linear", "weights"]
+TheoryName = Literal["unified", "staircase", "random_features"]
+
+
+class _Section(BaseModel):
+    # Lax mode would take "3" and true for numbers.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ProblemSection(_Section):
+    """What is studied."""
+
+    activation: str = Field(description="activation sigma: a name such as relu, or an expression in x")
+    teacher: str = Field(description="teacher s: a name, or an expression such as h1 + h2/sqrt(2)")
+    noise_std: float = Field(0.0, ge=0, allow_inf_nan=False, description="standard deviation of the noise")
+    rows: Rows = Field("gaussian", description="kind of first-layer rows")
+    readout: Readout = Field("gaussian", description="readout at the start")
+    initial_output: InitialOutput = Field("vanishing", description="size of the output at the start")
+
+
+class SizesSection(_Section):
+    """How many samples, inputs and neurons; any numbers and ratios that determine them."""
+
+    n_samples: Whole | None = Field(None, ge=1, description=SIZE_NAMES["n_samples"])
+    dim: Whole | None = Field(None, ge=1, description=SIZE_NAMES["dim"])
+    width: Whole | None = Field(None, ge=1, description=SIZE_NAMES["width"])
+    n_step_samples: Whole | None = Field(None, ge=1, description=SIZE_NAMES["n_step_samples"])
+    phi: float | None = Field(None, gt=0, allow_inf_nan=False, description=SIZE_NAMES["phi"])
+    psi: float | None = Field(None, gt=0, allow_inf_nan=False, description=SIZE_NAMES["psi"])
+    psi1: float | None = Field(None, gt=0, allow_inf_nan=False, description=SIZE_NAMES["psi1"])
+    psi2: float | None = Field(None, gt=0, allow_inf_nan=False, description=SIZE_NAMES["psi2"])
+    samples_per_width: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description=SIZE_NAMES["samples_per_width"]
+    )
+    step_samples_per_dim: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description=SIZE_NAMES["step_samples_per_dim"]
+    )
+
+
+class SweepSection(_Section):
+    """What varies: each a value, a list or a range; all combinations, except what is zipped."""
+
+    step_exponent: Numbers | None = Field(None, description="alpha, for eta = n0^alpha")
+    step_size: Numbers | None = Field(None, description="eta, zero or more")
+    ridge: Numbers | None = Field(None, description="lambda, positive")
+    ridge_cui: Numbers | None = Field(None, description="lambda_C = lambda n/N, positive [Cui24]")
+    n_samples: Numbers | None = Field(None, description=SIZE_NAMES["n_samples"])
+    dim: Numbers | None = Field(None, description=SIZE_NAMES["dim"])
+    width: Numbers | None = Field(None, description=SIZE_NAMES["width"])
+    n_step_samples: Numbers | None = Field(None, description=SIZE_NAMES["n_step_samples"])
+    phi: Numbers | None = Field(None, description=SIZE_NAMES["phi"])
+    psi: Numbers | None = Field(None, description=SIZE_NAMES["psi"])
+    psi1: Numbers | None = Field(None, description=SIZE_NAMES["psi1"])
+    psi2: Numbers | None = Field(None, description=SIZE_NAMES["psi2"])
+    samples_per_width: Numbers | None = Field(None, description=SIZE_NAMES["samples_per_width"])
+    step_samples_per_dim: Numbers | None = Field(None, description=SIZE_NAMES["step_samples_per_dim"])
+    noise_std: Numbers | None = Field(None, description="standard deviation of the noise")
+    activation: Words | None = Field(None, description="activations sigma")
+    teacher: Words | None = Field(None, description="teachers s")
+    rows: Words | None = Field(None, description="kinds of first-layer rows")
+    readout: Words | None = Field(None, description="readouts at the start")
+    initial_output: Words | None = Field(None, description="sizes of the output at the start")
+    zip: tuple[tuple[str, ...], ...] = Field(
+        (), description="groups of names whose lists advance together", strict=False
+    )
+
+    def axes(self) -> dict[str, tuple[Any, ...]]:
+        """The swept names with their values."""
+        fields = type(self).model_fields
+        return {
+            name: getattr(self, name) for name in fields if name != "zip" and getattr(self, name) is not None
+        }
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        axes = self.axes()
+        wrong = []
+        if (self.step_exponent is None) == (self.step_size is None):
+            wrong.append("give step_exponent (alpha) or step_size (eta), one of the two")
+        if (self.ridge is None) == (self.ridge_cui is None):
+            wrong.append("give ridge (lambda) or ridge_cui (lambda_C), one of the two")
+        if self.step_size is not None and min(self.step_size) < 0:
+            wrong.append(f"step_size must not be negative, got {min(self.step_size):g}")
+        for name in ("ridge", "ridge_cui"):
+            values = getattr(self, name)
+            if values is not None and min(values) <= 0:
+                wrong.append(f"{name} must be positive, got {min(values):g}")
+        seen: set[str] = set()
+        for group in self.zip:
+            unknown = [name for name in group if name not in axes]
+            if unknown:
+                wrong.append(f"zip names {', '.join(unknown)}, which the sweep does not vary")
+            elif len({len(axes[name]) for name in group}) > 1:
+                lengths = ", ".join(f"{name} has {len(axes[name])}" for name in group)
+                wrong.append(f"zipped lists must be equally long: {lengths}")
+            if seen & set(group):
+                wrong.append(f"{', '.join(sorted(seen & set(group)))} stands in two groups of zip")
+            seen |= set(group)
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return self
+
+
+class SimulationSection(_Section):
+    """Networks at finite size; left out for theory alone."""
+
+    replicas: Whole = Field(8, ge=1, description="independent draws of each problem and size")
+    seed: Whole = Field(0, ge=0, description="same seed, same numbers")
+    dtype: Literal["float64", "float32"] = Field("float64", description="precision")
+    test: Literal["auto", "population", "sample"] = Field("auto", description="how the test error is found")
+    n_test: Whole | None = Field(None, ge=2, description="size of a test sample")
+    extras: tuple[Extra, ...] = Field((), description="further quantities", strict=False)
+    target_stderr: float | None = Field(
+        None, gt=0, description="add replicas until the standard error is this"
+    )
+    target_quantity: str = Field("test_error", description="the quantity whose standard error counts")
+    max_replicas: Whole | None = Field(None, ge=1, description="most replicas for target_stderr")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.target_stderr is not None:
+            if self.max_replicas is None:
+                raise ValueError("target_stderr needs max_replicas, the most that may be drawn")
+            if self.max_replicas < self.replicas:
+                raise ValueError(f"max_replicas {self.max_replicas} is below replicas {self.replicas}")
+            if self.replicas < 2:
+                raise ValueError("target_stderr needs at least 2 replicas to start with")
+        elif self.max_replicas is not None:
+            raise ValueError("max_replicas has a meaning only together with target_stderr")
+        return self
+
+
+class TheorySection(_Section):
+    """A theory, at the points of the sweep and along a curve of its own."""
+
+    name: TheoryName = Field(description="which theory")
+    label: str = Field("", description="text of the legend; the theory's own name unless given")
+    options: dict[str, Any] = Field({}, description="further arguments of the theory")
+    curve: dict[str, Numbers] = Field({}, description="finer values of swept names, for lines")
+
+
+class FigureSection(_Section):
+    """A figure of the report."""
+
+    kind: str = Field(description="which figure")
+    title: str = Field("", description="above the figure; made from the setting unless given")
+    caption: str = Field("", description="what is seen, in a sentence or two")
+    x: str = Field("", description="swept name along the horizontal axis")
+    quantities: tuple[str, ...] = Field((), description="what is drawn", strict=False)
+    options: dict[str, Any] = Field({}, description="what else the kind of figure takes")
+
+
+class Experiment(_Section):
+    """A checked experiment file."""
+
+    title: str = Field(description="one line")
+    description: str = Field("", description="what it shows: paragraphs, with formulas between $ signs")
+    reference: str = Field("", description="key of the paper, such as [Ba22, fig. 3]")
+    problem: ProblemSection = Field(description="what is studied")
+    sizes: SizesSection = Field(
+        default_factory=lambda: SizesSection.model_validate({}), description="samples, inputs and neurons"
+    )
+    sweep: SweepSection = Field(description="what varies")
+    simulation: SimulationSection | None = Field(None, description="networks at finite size")
+    theory: tuple[TheorySection, ...] = Field((), description="theories", strict=False)
+    figure: tuple[FigureSection, ...] = Field((), description="figures of the report", strict=False)
+
+    @property
+    def key(self) -> str:
+        """Stable hash of everything that is computed; titles, texts and figures do not matter."""
+        texts = {"title", "description", "reference", "figure"}
+        return stable_key(self.model_dump(mode="json", exclude=texts))
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with the entries of a variant put in place of its own, table by table.
+
+    Examples
+    --------
+    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
+    {'a': {'b': 3, 'c': 2}}
+    """
+    result = dict(base)
+    for name, value in changes.items():
+        old = result.get(name)
+        is_range = isinstance(value, Mapping) and "count" in value
+        both = isinstance(value, Mapping) and isinstance(old, Mapping) and not is_range
+        result[name] = merged(old, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def parse(text: str, *, variant: str | None = None, origin: str = "experiment") -> Experiment:
+    r"""Read an experiment from the text of a TOML file.
+
+    Parameters
+    ----------
+    text : str
+        The file's content.
+    variant : str, optional
+        Name of a ``[variant.<name>]`` table whose entries replace those of the file.
+    origin : str
+        How errors name the file.
+
+    Raises
+    ------
+    ExperimentError
+        With every mistake: where it is, what stands there, and what is wanted.
+
+    Examples
+    --------
+    >>> text = 'title = "t"\n[problem]\nactivation = "relu"\nteacher = "h1"\n[sweep]\nridges = 2'
+    >>> try:
+    ...     parse(text)
+    ... except ExperimentError as error:
+    ...     print(error.problems[0])
+    line 6, sweep.ridges: unknown key; did you mean 'ridge' (lambda, positive)?
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ExperimentError(origin, [f"not valid TOML: {error}"]) from None
+    variants = document.pop("variant", {})
+    if not isinstance(variants, Mapping) or not all(
+        isinstance(entry, Mapping) for entry in variants.values()
+    ):
+        raise ExperimentError(origin, ["variant: must hold tables, as in [variant.quick.simulation]"])
+    if variant is not None:
+        if variant not in variants:
+            known = ", ".join(variants) or "none"
+            raise ExperimentError(origin, [f"there is no variant {variant!r}; the file has {known}"])
+        document = merged(document, variants[variant])
+    try:
+        return Experiment.model_validate(document)
+    except ValidationError as error:
+        found = [_described(entry, text) for entry in error.errors()]
+        raise ExperimentError(origin, dict.fromkeys(found)) from None
+
+
+def variants_of(text: str) -> tuple[str, ...]:
+    """Names of the variants in the text of an experiment file."""
+    return tuple(tomllib.loads(text).get("variant", {}))
+
+
+def load(path: str | Path, *, variant: str | None = None) -> Experiment:
+    """Read an experiment file; see `parse`."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExperimentError(str(path), [f"cannot be read: {error}"]) from None
+    return parse(text, variant=variant, origin=str(path))
+
+
+def _described(entry: Any, text: str) -> str:
+    """One mistake as a sentence: line, place, what is wrong, what is wanted."""
+    place = [part for part in entry["loc"] if not isinstance(part, str) or not set("([") & set(part)]
+    line = line_of(text, place)
+    where = (f"line {line}, " if line else "") + (".".join(map(str, place)) or "the file")
+    fields = _fields_at(place[:-1])
+    field = fields.get(str(place[-1])) if place else None
+    meaning = f" ({field.description})" if field is not None and field.description else ""
+    got = entry["input"]
+    match entry["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(str(place[-1]), fields, n=1, cutoff=0.5)
+            if near:
+                return f"{where}: unknown key; did you mean {near[0]!r} ({fields[near[0]].description})?"
+            return f"{where}: unknown key; allowed here: {', '.join(fields)}"
+        case "missing":
+            return f"{where}: is missing{meaning}"
+        case "value_error":
+            return f"{where}{meaning}: {entry['ctx']['error']}"
+        case "literal_error":
+            return f"{where}{meaning}: must be one of {entry['ctx']['expected']}, got {got!r}"
+        case _:
+            wanted = str(entry["msg"]).replace("Input should be", "must be")
+            return f"{where}{meaning}: {wanted}, got {got!r}"
+
+
+def _fields_at(place: list[Any]) -> dict[str, Any]:
+    """The fields that are known at a place in the document."""
+    model: Any = Experiment
+    for part in place:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part) if model is not None else None
+        model = next((kind for kind in _models_in(field.annotation)), None) if field is not None else None
+    return dict(model.model_fields) if model is not None else {}
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+
+
+def line_of(text: str, place: list[Any]) -> int | None:
+    r"""Line of a TOML text where a key stands, or its table begins; None where it cannot be told.
+
+    Examples
+    --------
+    >>> line_of("a = 1\n[b]\nc = 2\n", ["b", "c"])
+    3
+    """
+    names = [str(part) for part in place if not isinstance(part, int)]
+    index = next((part for part in place if isinstance(part, int)), 0)
+    table: list[str] = []
+    counts: dict[str, int] = {}
+    best: tuple[int, int] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        head = re.match(r"\s*\[{1,2}\s*([\w.\"'-]+)\s*\]{1,2}", line)
+        if head:
+            table = [part.strip("\"'") for part in head[1].split(".")]
+            if line.lstrip().startswith("[["):
+                counts[head[1]] = counts.get(head[1], -1) + 1
+            found = table
+        else:
+            key = re.match(r"\s*([\w.\"'-]+)\s*=", line)
+            if not key:
+                continue
+            found = [*table, *(part.strip("\"'") for part in key[1].split("."))]
+        if counts.get(found[0], index) != index:
+            continue
+        depth = len(found)
+        if names[:depth] == found and (best is None or depth > best[0]):
+            best = (depth, number)
+    return best[1] if best else None

@@ -1,0 +1,655 @@
+"""The network on given arrays: features, gradient step, ridge path, exact test error. Nothing random here."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+from scipy.linalg import lapack
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from firststep.gaussian import Array, Function, gauss_hermite, monomial_in_hermite
+
+# Data, weights and features may be float32; whatever is solved or averaged from them is float64.
+Matrix = NDArray[np.floating[Any]]
+
+# Below this many ridges a Cholesky factorisation of each is cheaper than one tridiagonal reduction.
+CHOLESKY_RIDGES = 2
+# Largest error allowed in an entry of the population covariance that comes from a truncated Hermite series.
+SERIES_TOLERANCE = 1e-10
+SERIES_TERMS = 200
+# Elements of a block that is worked on elementwise: it should stay in the cache.
+BLOCK_ELEMENTS = 65536
+
+
+class NoPopulationError(ValueError):
+    """The population test error has no closed form or convergent series here: measure it on a test sample."""
+
+
+def features(inputs: Matrix, weights: Matrix, activation: Function) -> Matrix:
+    r"""Feature matrix :math:`F = \sigma(X W^\top)`, shape (n, N).
+
+    Examples
+    --------
+    >>> from firststep.gaussian import function
+    >>> print(features(np.eye(2), np.array([[1.0, -2.0]]), function("identity")).ravel().tolist())
+    [1.0, -2.0]
+    """
+    return cast(Matrix, activation(inputs @ weights.T))
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What the first sample says about the weights.
+
+    Attributes
+    ----------
+    gradient : ndarray (N, d)
+        G, minus the gradient of half the mean squared error; the weights after the step are W0 + eta G.
+    direction : ndarray (d,)
+        b = X^T (y - f0)/n0, of which c_1 a b^T is the rank-one part of G.
+    """
+
+    gradient: Matrix
+    direction: Matrix
+
+
+def gradient_step(
+    inputs: Matrix,
+    labels: Matrix,
+    weights: Matrix,
+    readout: Matrix,
+    activation: Function,
+    output_scale: float,
+) -> Step:
+    r"""Closed-form gradient of the first layer and the direction of its rank-one part [Ba22]_, [Moniri24]_.
+
+    .. math:: G = \tfrac{1}{n_0}\left[a (y - f_0)^\top \circ \sigma'(W_0 X^\top)\right] X, \quad
+        f_0 = \tau \sigma(X W_0^\top) a, \quad b = X^\top (y - f_0)/n_0
+
+    Parameters
+    ----------
+    inputs : ndarray (n0, d)
+        X.
+    labels : ndarray (n0,)
+        y.
+    weights : ndarray (N, d)
+        :math:`W_0`.
+    readout : ndarray (N,)
+        a.
+    activation : Function
+        :math:`\sigma`.
+    output_scale : float
+        :math:`\tau`: 1/sqrt(N) for a vanishing initial output, 1 for one of order one.
+    """
+    preactivations = inputs @ weights.T
+    residual = labels - output_scale * (activation(preactivations) @ readout)
+    slopes = activation.derivative(preactivations)
+    slopes *= residual[:, None]
+    gradient = slopes.T @ inputs
+    gradient *= (readout / len(labels))[:, None]
+    return Step(gradient, inputs.T @ residual / len(labels))
+
+
+@dataclass(frozen=True, eq=False)
+class RidgePath:
+    """Ridge fits of one data set for R ridges.
+
+    Attributes
+    ----------
+    coefficients : ndarray (R, N)
+        The fitted readouts.
+    train_error, train_mse : ndarray (R,)
+        Mean squared residual with and without the penalty.
+    norm_squared : ndarray (R,)
+        Squared norm of the coefficients.
+    degrees_of_freedom : ndarray (R,)
+        Trace of the hat matrix over n, between 0 and 1.
+    """
+
+    coefficients: Array
+    train_error: Array
+    train_mse: Array
+    norm_squared: Array
+    degrees_of_freedom: Array
+
+
+def ridge_path(design: Matrix, labels: Matrix, ridges: ArrayLike, side: str = "smaller") -> RidgePath:
+    r"""Ridge regression for many ridges from one Gram matrix.
+
+    .. math:: \hat a = \arg\min_a \tfrac1n \|y - F a\|^2 + \lambda \|a\|^2
+        = (F^\top F + \lambda n)^{-1} F^\top y = F^\top (F F^\top + \lambda n)^{-1} y
+
+    Parameters
+    ----------
+    design : ndarray (n, N)
+        F.
+    labels : ndarray (n,)
+        y.
+    ridges : ndarray (R,)
+        :math:`\lambda > 0`.
+    side : {"smaller", "samples", "features"}
+        Side whose Gram matrix is factorised, n x n or N x N: the results are the same, the cost is not.
+
+    Examples
+    --------
+    >>> path = ridge_path(np.array([[1.0], [1.0]]), np.array([1.0, 3.0]), [1.0])
+    >>> print(f"{path.coefficients[0, 0]:.6f} {path.train_error[0]:.6f} {path.degrees_of_freedom[0]:.6f}")
+    1.000000 3.000000 0.250000
+    """
+    count, width = design.shape
+    penalties = np.atleast_1d(np.asarray(ridges, dtype=np.float64))
+    targets = labels.astype(np.float64)
+    if side == "smaller":
+        side = "samples" if count < width else "features"
+    if side == "samples":
+        # The same object on both sides lets NumPy use the symmetric product, at half the cost.
+        gram = _normalised_gram(design @ design.T, count)
+        dual, traces = _shifted_solve(gram, targets / count, penalties)
+        coefficients = np.asarray((dual.astype(design.dtype) @ design), dtype=np.float64)
+        residuals = dual * (penalties[:, None] * count)
+    elif side == "features":
+        gram = _normalised_gram(design.T @ design, count)
+        moment = np.asarray(labels @ design, dtype=np.float64) / count
+        coefficients, traces = _shifted_solve(gram, moment, penalties)
+        residuals = targets - np.asarray(coefficients.astype(design.dtype) @ design.T, dtype=np.float64)
+    else:
+        raise ValueError(f"side must be smaller, samples or features; got {side!r}")
+    mse = np.einsum("rn,rn->r", residuals, residuals) / count
+    norm = np.einsum("rn,rn->r", coefficients, coefficients)
+    return RidgePath(coefficients, mse + penalties * norm, mse, norm, traces / count)
+
+
+def _normalised_gram(gram: Matrix, count: int) -> Array:
+    result = gram.astype(np.float64, copy=False)
+    result /= count
+    return result
+
+
+def _shifted_solve(matrix: Array, right: Array, shifts: Array) -> tuple[Array, Array]:
+    """Rows (A + shift)^-1 v and traces of A (A + shift)^-1, for each shift; destroys the symmetric A."""
+    size = len(right)
+    solutions, traces = np.empty((len(shifts), size)), np.empty(len(shifts))
+    # A symmetric C-ordered matrix is its own transpose, which LAPACK takes without a copy.
+    matrix = matrix.T
+    if size == 1 or len(shifts) <= CHOLESKY_RIDGES:
+        diagonal = np.diagonal(matrix).copy()
+        for i, shift in enumerate(shifts):
+            work = matrix if i == len(shifts) - 1 else matrix.copy(order="F")
+            np.fill_diagonal(work, diagonal + shift)
+            factor, info = lapack.dpotrf(work, lower=1, clean=0, overwrite_a=1)
+            _check_positive(info, shift)
+            solutions[i] = lapack.dpotrs(factor, right, lower=1)[0]
+            inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+            traces[i] = size - shift * np.trace(inverse)
+        return solutions, traces
+    # A = Q T Q^T with T tridiagonal: from here on each shift costs O(size), and O(size^2) to turn back.
+    work_size = int(lapack.dsytrd_lwork(size, lower=1)[0])
+    reflectors, diagonal, off, scales, info = lapack.dsytrd(matrix, lower=1, lwork=work_size, overwrite_a=1)
+    spectrum = linalg.eigvalsh_tridiagonal(diagonal, off, lapack_driver="sterf", check_finite=False)
+    # Q leaves the first coordinate alone and is a product of Householder reflections on the others.
+    tail = np.asfortranarray(reflectors[1:, :-1])
+    block = 64 * size
+    turned = right.copy()
+    turned[1:] = lapack.dormqr("L", "T", tail, scales, right[1:, None], block)[0][:, 0]
+    for i, shift in enumerate(shifts):
+        _, _, solution, info = lapack.dptsv(diagonal + shift, off, turned)
+        _check_positive(info, shift)
+        solutions[i] = solution
+        traces[i] = np.sum(spectrum / (spectrum + shift))
+    rest = np.asfortranarray(solutions[:, 1:].T)
+    solutions[:, 1:] = lapack.dormqr("L", "N", tail, scales, rest, block, overwrite_c=1)[0].T
+    return solutions, traces
+
+
+def _check_positive(info: int, shift: float) -> None:
+    if info != 0:
+        raise ValueError(
+            f"ridge {shift:g} is below the rounding error of the Gram matrix: "
+            "raise the ridge or use dtype='float64'"
+        )
+
+
+def linear_test_error(coefficients: Array, beta: Array, teacher: Function, noise_variance: float) -> Array:
+    r"""Population error of the linear predictors :math:`w \cdot x`, one for each row.
+
+    .. math:: E(y - w \cdot x)^2 = E y^2 - 2 c_{*1} \beta \cdot w + |w|^2
+
+    Examples
+    --------
+    >>> from firststep.gaussian import function
+    >>> axis = np.array([1.0, 0.0])
+    >>> linear_test_error(axis, axis, function("h1 + h2"), 0.5).round(12).tolist()
+    [2.5]
+    """
+    w = np.atleast_2d(coefficients)
+    slope = float(teacher.hermite(2)[1])
+    total = teacher.second_moment + noise_variance
+    return cast(Array, total - 2 * slope * (w @ beta) + np.einsum("rd,rd->r", w, w))
+
+
+@dataclass(frozen=True, eq=False)
+class WeightProducts:
+    r"""The products from which every step size's neuron Gram matrix follows in O(N^2).
+
+    .. math:: W_1 W_1^\top = W_0 W_0^\top + \eta (W_0 G^\top + G W_0^\top) + \eta^2 G G^\top
+    """
+
+    constant: Matrix
+    linear: Matrix
+    quadratic: Matrix
+    overlaps: tuple[Matrix, Matrix]
+
+    @classmethod
+    def of(cls, weights: Matrix, gradient: Matrix, beta: Matrix) -> "WeightProducts":
+        """Products of W0 (N, d), G (N, d) and the teacher's direction beta (d,)."""
+        cross = weights @ gradient.T
+        return cls(
+            weights @ weights.T, cross + cross.T, gradient @ gradient.T, (weights @ beta, gradient @ beta)
+        )
+
+    def at(self, step_size: float) -> tuple[Array, Array]:
+        """Gram matrix W1 W1^T (N, N) and overlaps W1 beta (N,) for one step size eta."""
+        factor = np.asarray(step_size, dtype=self.constant.dtype)
+        gram = self.quadratic * factor
+        gram += self.linear
+        gram *= factor
+        gram += self.constant
+        overlap = self.overlaps[0] + step_size * self.overlaps[1]
+        return gram.astype(np.float64, copy=False), overlap.astype(np.float64)
+
+    def test_error(
+        self,
+        step_size: float,
+        coefficients: Array,
+        activation: Function,
+        teacher: Function,
+        noise_variance: float,
+    ) -> Array:
+        """Population test errors (R,) of readouts (R, N) on the features after one step of size eta."""
+        gram, overlaps = self.at(step_size)
+        return population_test_error(coefficients, gram, overlaps, activation, teacher, noise_variance)
+
+
+def population_test_error(
+    coefficients: Array,
+    gram: Array,
+    overlaps: Array,
+    activation: Function,
+    teacher: Function,
+    noise_variance: float,
+) -> Array:
+    r"""Test error of the fitted readouts over all inputs, free of test-set noise.
+
+    .. math:: E(y - \hat a \cdot \sigma(W x))^2 = E y^2 - 2 \hat a \cdot k + \hat a^\top \Sigma \hat a, \quad
+        k = E[y\,\sigma(W x)], \quad \Sigma = E\,\sigma(W x)\sigma(W x)^\top
+
+    The covariance is a closed form where the activation has one, otherwise its Hermite series with a bound on
+    what is left out [firststep].
+
+    Parameters
+    ----------
+    coefficients : ndarray (R, N)
+        Readouts :math:`\hat a`.
+    gram : ndarray (N, N)
+        :math:`W W^\top`.
+    overlaps : ndarray (N,)
+        :math:`W \beta`, for a unit vector :math:`\beta`.
+    activation, teacher : Function
+        :math:`\sigma` and s.
+    noise_variance : float
+        Variance of the label noise.
+
+    Raises
+    ------
+    NoPopulationError
+        If there is no closed form and the series converges too slowly (neurons nearly parallel).
+
+    Examples
+    --------
+    The network that is the teacher leaves the noise:
+
+    >>> from firststep.gaussian import function
+    >>> relu = function("relu")
+    >>> error = population_test_error(np.array([[1.0]]), np.eye(1), np.ones(1), relu, relu, 0.25)
+    >>> print(f"{error[0]:.10f}")
+    0.2500000000
+    """
+    readouts = np.atleast_2d(coefficients)
+    scales = np.sqrt(np.diagonal(gram))
+    cosines = _cosines(overlaps, scales)
+    if activation.has_covariance:
+        cross = _teacher_moments(activation, teacher, scales, cosines)
+        blocks = _closed_blocks(gram, activation)
+    else:
+        series = _scaled_series(gram, scales, cosines, activation)
+        known = teacher.hermite_of_scaled([1.0], series.shape[1])[0]
+        cross = (series * cosines[:, None] ** np.arange(series.shape[1])) @ known
+        blocks = _series_blocks(gram, scales, series, activation)
+    quadratic = np.zeros(len(readouts))
+    for start, stop, block in blocks:
+        # The block holds the columns from its first row on: the part right of its square counts twice.
+        rows = readouts[:, start:stop]
+        square = rows @ block[:, : stop - start]
+        rest = readouts[:, stop:] @ block[:, stop - start :].T
+        quadratic += np.einsum("rb,rb->r", rows, square + 2 * rest)
+    total = teacher.second_moment + noise_variance
+    return total - 2 * readouts @ cross + quadratic
+
+
+def _cosines(overlaps: Array, scales: Array) -> Array:
+    safe = np.where(scales > 0, scales, 1.0)
+    return cast(Array, np.clip(overlaps / safe, -1.0, 1.0))
+
+
+def _teacher_moments(activation: Function, teacher: Function, scales: Array, cosines: Array) -> Array:
+    """k_j = E[s(t) sigma(w_j x)] = E_t[s(t) E_g sigma(|w_j| (rho_j t + sqrt(1 - rho_j^2) g))], t = beta x."""
+    nodes, weights = _gaussian_rule(teacher.kinks)
+    spread = scales * np.sqrt((1 - cosines) * (1 + cosines))
+    shift = scales * cosines
+    weighted = weights * teacher(nodes)
+    result = np.empty_like(scales)
+    block = BLOCK_ELEMENTS // len(nodes)
+    for start in range(0, len(scales), block):
+        part = slice(start, start + block)
+        result[part] = (
+            weighted @ activation.gaussian_moments(spread[part], np.multiply.outer(nodes, shift[part]))[0]
+        )
+    return result
+
+
+@lru_cache(maxsize=64)
+def _gaussian_rule(kinks: tuple[float, ...], reach: float = 9.0, nodes: int = 12) -> tuple[Array, Array]:
+    """Nodes and weights for E f(Z), f smooth between the kinks and 0, where most activations bend."""
+    edges = sorted({-reach, 0.0, reach, *(k for k in kinks if abs(k) < reach)})
+    ends = np.concatenate(
+        [np.linspace(a, b, math.ceil(b - a) + 1)[:-1] for a, b in pairwise(edges)] + [[reach]]
+    )
+    unit, weights = np.polynomial.legendre.leggauss(nodes)
+    half = np.diff(ends)[:, None] / 2
+    points = (ends[:-1, None] + half * (1 + unit)).ravel()
+    density = np.exp(-0.5 * points**2) / math.sqrt(2 * math.pi)
+    return points, (half * weights).ravel() * density
+
+
+def _row_blocks(size: int) -> Iterator[tuple[int, int]]:
+    start = 0
+    while start < size:
+        stop = min(size, start + max(1, BLOCK_ELEMENTS // (size - start)))
+        yield start, stop
+        start = stop
+
+
+def _closed_blocks(gram: Array, activation: Function) -> Iterator[tuple[int, int, Array]]:
+    variances = np.diagonal(gram)
+    for start, stop in _row_blocks(len(gram)):
+        yield (
+            start,
+            stop,
+            activation.covariance(variances[start:stop, None], gram[start:stop, start:], variances[start:]),
+        )
+
+
+def _scaled_series(gram: Array, scales: Array, cosines: Array, activation: Function) -> Array:
+    """Coefficients (N, K) of sigma(|w_j| g), enough of them for every pair of neurons and for the teacher."""
+    largest = float(np.max(np.abs(cosines)))
+    for start, stop in _row_blocks(len(gram)):
+        block = np.abs(gram[start:stop, start:]) / np.multiply.outer(scales[start:stop], scales[start:])
+        np.fill_diagonal(block, 0.0)
+        largest = max(largest, float(block.max()))
+    # The terms from K on are at most largest^K times the variance that the first K coefficients leave.
+    variance = activation.gaussian_moments(scales, 0.0)[2]
+    slow = f"{activation.spec} has no closed form and its series no fast convergence at cosine {largest:.4f}"
+    if largest >= 1:
+        raise NoPopulationError(slow)
+    needed = 2.0
+    if largest > 0:
+        needed += max(0.0, math.log(SERIES_TOLERANCE / float(variance.max())) / math.log(largest))
+    count = math.ceil(min(needed, SERIES_TERMS))
+    series = _interpolated_series(activation, scales, count)
+    left = variance[:, None] - np.cumsum(series**2, axis=1)
+    bounds = largest ** np.arange(1, count + 1) * np.maximum(left, 0.0).max(axis=0)
+    enough = np.flatnonzero(bounds <= SERIES_TOLERANCE)
+    if not enough.size:
+        raise NoPopulationError(slow)
+    return series[:, : enough[0] + 1]
+
+
+def _interpolated_series(activation: Function, scales: Array, count: int) -> Array:
+    """Normalised Hermite coefficients (N, count) of sigma(s_j g): analytic in s, so a few scales give all."""
+    low, high = float(scales.min()), float(scales.max())
+    degree = 16 + math.ceil(16 * math.log(high / low)) if low > 0 else len(scales)
+    if degree >= len(scales) or high - low < 1e-12 * high:
+        return activation.hermite_of_scaled(scales, count)
+    chebyshev = np.polynomial.chebyshev
+    points = chebyshev.chebpts1(degree + 1)
+    middle, half = math.log(low * high) / 2, math.log(high / low) / 2
+    probes = np.linspace(-0.97, 0.98, 5)
+    values = activation.hermite_of_scaled(np.exp(middle + half * np.append(points, probes)), count)
+    expansion = np.linalg.solve(chebyshev.chebvander(points, degree), values[:-5])
+    missed = np.abs(chebyshev.chebvander(probes, degree) @ expansion - values[-5:]).max()
+    if missed > 1e-12 * np.abs(values).max():
+        return activation.hermite_of_scaled(scales, count)
+    return cast(Array, chebyshev.chebvander((np.log(scales) - middle) / half, degree) @ expansion)
+
+
+def _series_blocks(
+    gram: Array, scales: Array, series: Array, activation: Function
+) -> Iterator[tuple[int, int, Array]]:
+    exact = activation.gaussian_moments(scales, 0.0)[2]
+    used = np.flatnonzero(np.abs(series).max(axis=0) > 1e-14)
+    used = used if used.size else np.array([0])
+    # Odd and even activations have every other term only.
+    stride = 2 if used.size > 1 and np.all(np.diff(used) % 2 == 0) else 1
+    first, last = int(used[0]), int(used[-1])
+    for start, stop in _row_blocks(len(gram)):
+        rho = gram[start:stop, start:] / np.multiply.outer(scales[start:stop], scales[start:])
+        power = rho**stride
+        block = np.multiply.outer(series[start:stop, last], series[start:, last])
+        term = np.empty_like(block)
+        for k in range(last - stride, first - 1, -stride):
+            block *= power
+            block += np.multiply.outer(series[start:stop, k], series[start:, k], out=term)
+        if first:
+            block *= rho**first
+        np.fill_diagonal(block, exact[start:stop])
+        yield start, stop, block
+
+
+def spike_coefficients(activation: Function, step_size: float, count: int) -> Array:
+    r"""Coefficients :math:`c_1^k c_k \eta^k`, k = 1 … count, of the network's own spikes [Moniri24, eq. 1].
+
+    Examples
+    --------
+    >>> from firststep.gaussian import function
+    >>> print(spike_coefficients(function("relu"), 2.0, 3).round(4).tolist())
+    [0.5, 0.1995, 0.0]
+    """
+    c = activation.hermite(count + 1)
+    powers = np.arange(1, count + 1)
+    return cast(Array, (c[1] * step_size) ** powers * c[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class SpikedModel:
+    r"""Features before the step, or their Gaussian equivalent, to which spikes can be added.
+
+    .. math:: F_\ell = F_0 + \sum_{k=1}^{\ell} \theta_k\, (\tilde X b)^{\circ k} (a^{\circ k})^\top
+
+    [Moniri24, eq. 1]. On all inputs the fitted model is :math:`\hat a \cdot \varphi(x) + \sum_k \gamma_k z^k`
+    with :math:`z = x \cdot b/|b|` and :math:`\gamma_k = \theta_k |b|^k\, a^{\circ k} \cdot \hat a`, so its
+    test error is exact: it needs the averages of the monomials with the features and the labels.
+
+    Attributes
+    ----------
+    base : ndarray (n, N)
+        :math:`F_0`.
+    projections : ndarray (n,)
+        :math:`\tilde X b`.
+    readout : ndarray (N,)
+        a, before the step.
+    norm : float
+        :math:`|b|`.
+    base_error : callable
+        Test errors (R,) of readouts (R, N) on the base features alone.
+    feature_moments : ndarray (l, N)
+        :math:`E[\varphi_j(x) z^k]`.
+    label_moments : ndarray (l,)
+        :math:`E[y z^k]`.
+    """
+
+    base: Matrix
+    projections: Array
+    readout: Array
+    norm: float
+    base_error: Callable[[Array], Array]
+    feature_moments: Array
+    label_moments: Array
+
+    def features(self, coefficients: ArrayLike) -> Matrix:
+        r"""Feature matrix (n, N) with the spike coefficients :math:`\theta_1, \theta_2, \dots`.
+
+        `spike_coefficients` gives the network's own; large ones give the staircase's limit.
+        """
+        result = self.base.copy()
+        for k, coefficient in enumerate(np.asarray(coefficients, dtype=np.float64), start=1):
+            if coefficient:
+                left = (coefficient * self.projections**k).astype(result.dtype)
+                result += np.multiply.outer(left, (self.readout**k).astype(result.dtype))
+        return result
+
+    def fit(self, labels: Matrix, ridges: ArrayLike, coefficients: ArrayLike = ()) -> tuple[RidgePath, Array]:
+        """Ridge fits with the given spikes, and their test errors (R,)."""
+        strengths = np.asarray(coefficients, dtype=np.float64)
+        count = len(strengths)
+        if count > len(self.label_moments):
+            raise ValueError(
+                f"this model was made for {len(self.label_moments)} spikes, got {count} coefficients"
+            )
+        path = ridge_path(self.features(strengths), labels, ridges)
+        powers = np.arange(1, count + 1)
+        monomials = (path.coefficients @ self.readout[:, None] ** powers) * strengths * self.norm**powers
+        mixed = path.coefficients @ self.feature_moments[:count].T - self.label_moments[:count]
+        square = np.einsum("rj,jk,rk->r", monomials, _monomial_moments(count), monomials)
+        return path, self.base_error(path.coefficients) + square + 2 * np.einsum("rk,rk->r", monomials, mixed)
+
+
+def spiked_network(
+    inputs: Matrix,
+    weights: Matrix,
+    readout: Matrix,
+    direction: Array,
+    beta: Array,
+    activation: Function,
+    teacher: Function,
+    noise_variance: float,
+    spikes: int = 3,
+) -> SpikedModel:
+    """The network's own features before the step, ready for up to `spikes` spikes along `direction` b."""
+    rows = weights.astype(np.float64, copy=False)
+    norm = float(np.linalg.norm(direction))
+    gram, overlaps = rows @ rows.T, rows @ beta
+    scales = np.sqrt(np.diagonal(gram))
+    cosines = _cosines(rows @ direction / norm, scales)
+    degrees = np.arange(spikes + 1)
+    series = _interpolated_series(activation, scales, spikes + 1) * cosines[:, None] ** degrees
+
+    def base_error(coefficients: Array) -> Array:
+        return population_test_error(coefficients, gram, overlaps, activation, teacher, noise_variance)
+
+    return SpikedModel(
+        features(inputs, weights, activation),
+        inputs.astype(np.float64, copy=False) @ direction,
+        readout.astype(np.float64),
+        norm,
+        base_error,
+        _normalised_monomials(spikes) @ series.T,
+        _label_moments(spikes, float(direction @ beta) / norm, teacher),
+    )
+
+
+def gaussian_equivalent(
+    inputs: Matrix,
+    noise: Matrix,
+    weights: Matrix,
+    readout: Matrix,
+    direction: Array,
+    beta: Array,
+    activation: Function,
+    teacher: Function,
+    noise_variance: float,
+    spikes: int = 3,
+) -> SpikedModel:
+    r"""Linear features plus independent noise in place of the network's [Moniri24]_.
+
+    .. math:: \varphi(x) = c_1 W_0 x + c_{>1} g, \quad
+        E(y - \hat a \cdot \varphi)^2 = E(y - c_1 \hat a^\top W_0 x)^2 + c_{>1}^2 |\hat a|^2
+
+    `noise` (n, N) is g on the samples of the fit; the other arguments are those of `spiked_network`.
+    """
+    slope, rest = float(activation.hermite(2)[1]), activation.tail(2)
+    rows = weights.astype(np.float64, copy=False)
+    norm = float(np.linalg.norm(direction))
+    base = inputs @ weights.T
+    base *= slope
+    base += math.sqrt(rest) * noise
+
+    def base_error(coefficients: Array) -> Array:
+        linear = linear_test_error(slope * (coefficients @ rows), beta, teacher, noise_variance)
+        return cast(Array, linear + rest * np.einsum("rn,rn->r", coefficients, coefficients))
+
+    return SpikedModel(
+        base,
+        inputs.astype(np.float64, copy=False) @ direction,
+        readout.astype(np.float64),
+        norm,
+        base_error,
+        # A linear feature meets a monomial in the latter's part along H_1 only.
+        np.multiply.outer(_normalised_monomials(spikes)[:, 1], slope * (rows @ direction) / norm),
+        _label_moments(spikes, float(direction @ beta) / norm, teacher),
+    )
+
+
+def _normalised_monomials(count: int) -> Array:
+    """Coefficients (count, count + 1) of z, z^2, … in the normalised Hermite polynomials."""
+    roots = [math.sqrt(math.factorial(k)) for k in range(count + 1)]
+    return monomial_in_hermite(count + 1)[1:] * roots
+
+
+def _label_moments(count: int, alignment: float, teacher: Function) -> Array:
+    """E[y z^k], k = 1 … count, for z with the given correlation with the teacher's direction."""
+    known = teacher.hermite(count + 1) * [math.sqrt(math.factorial(k)) for k in range(count + 1)]
+    return _normalised_monomials(count) @ (known * alignment ** np.arange(count + 1))
+
+
+def _monomial_moments(count: int) -> Array:
+    """E z^(j+k), j, k = 1 … count."""
+    nodes, weights = gauss_hermite(count + 1)
+    powers = nodes ** np.arange(1, count + 1)[:, None]
+    return (powers * weights) @ powers.T
+
+
+def top_singular(weights: Matrix, gradient: Matrix, step_size: float) -> tuple[float, Array]:
+    """Largest singular value of W0 + eta G, and its input-side singular vector (d,) of unit norm.
+
+    Examples
+    --------
+    >>> value, vector = top_singular(np.diag([1.0, 3.0, 2.0]), np.zeros((3, 3)), 0.0)
+    >>> round(value, 12), np.abs(vector).round(6).tolist()
+    (3.0, [0.0, 1.0, 0.0])
+    """
+    after = weights.astype(np.float64) + step_size * gradient.astype(np.float64)
+    dim = after.shape[1]
+    if min(after.shape) < 16:
+        _, values, right = linalg.svd(after, full_matrices=False)
+        return float(values[0]), cast(Array, right[0])
+    product = LinearOperator((dim, dim), matvec=lambda v: after.T @ (after @ v.ravel()), dtype=np.float64)
+    # A fixed start keeps the iteration, and with it every digit, the same from run to run.
+    start = np.cos(np.arange(dim) + 1.0)
+    values, vectors = eigsh(product, k=1, which="LA", v0=start, tol=1e-10)
+    return math.sqrt(float(values[0])), cast(Array, vectors[:, 0])

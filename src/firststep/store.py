@@ -1,0 +1,798 @@
+"""Finished points in one SQLite file: written once, readable while a run writes, and never half-written."""
+
+import json
+import math
+import os
+import secrets
+import socket
+import sqlite3
+import struct
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from firststep.gaussian import Array
+from firststep.problem import Sizes, stable_key
+
+if TYPE_CHECKING:
+    import xarray
+
+# Written into the file's header, so that any other SQLite file is recognised as foreign ("1STP").
+APPLICATION_ID = int.from_bytes(b"1STP")
+SCHEMA_VERSION = 1
+
+# Raised by hand when the same specification gives other numbers; part of every key, so that old points stay
+# in the file but are not taken for new ones.
+NUMBERS_VERSION = {"simulation": 1, "unified": 1, "staircase": 1, "random_features": 1}
+
+SCHEMA = """
+CREATE TABLE subjects (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, source TEXT NOT NULL, spec TEXT NOT NULL);
+CREATE TABLE provenance (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
+CREATE TABLE points (
+    subject INTEGER NOT NULL REFERENCES subjects, part TEXT NOT NULL,
+    step_size REAL NOT NULL, ridge REAL NOT NULL, content TEXT NOT NULL,
+    provenance INTEGER NOT NULL REFERENCES provenance, seconds REAL, written TEXT NOT NULL,
+    PRIMARY KEY (subject, part, step_size, ridge)) WITHOUT ROWID;
+CREATE TABLE arrays (
+    subject INTEGER NOT NULL REFERENCES subjects, name TEXT NOT NULL, step_size REAL NOT NULL,
+    data BLOB NOT NULL, provenance INTEGER NOT NULL REFERENCES provenance, written TEXT NOT NULL,
+    PRIMARY KEY (subject, name, step_size));
+CREATE TABLE failures (
+    task TEXT PRIMARY KEY, label TEXT NOT NULL, message TEXT NOT NULL, written TEXT NOT NULL);
+CREATE TABLE runs (token TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, birth TEXT NOT NULL);
+CREATE TABLE claims (task TEXT PRIMARY KEY, token TEXT NOT NULL REFERENCES runs ON DELETE CASCADE);
+CREATE TABLE experiments (
+    key TEXT PRIMARY KEY, name TEXT NOT NULL, document TEXT NOT NULL, written TEXT NOT NULL);
+"""
+
+# Statements that bring a file of the given version to the next one.
+MIGRATIONS: dict[int, str] = {}
+
+# Longer than any other run keeps the file: a transaction here takes milliseconds.
+BUSY_SECONDS = 60.0
+MOST_CELLS = 20_000_000
+
+
+class StoreError(RuntimeError):
+    """The store cannot be used; says why and what to do. What was acknowledged before is not touched."""
+
+
+def subject_key(spec: Mapping[str, Any]) -> str:
+    """Key of what points belong to: a drawn replica, or a theory with its options."""
+    return stable_key(spec)
+
+
+def open_store(path: str | os.PathLike[str] | None, *, read_only: bool = False) -> "Store":
+    """Open a store, or make it where there is none.
+
+    Parameters
+    ----------
+    path : path or None
+        The file; None keeps everything in memory.
+    read_only : bool
+        Open for reading only, also while a run writes.
+
+    Raises
+    ------
+    StoreError
+        For a file of another program, of another version, damaged, or not writable; it is left as it is.
+
+    Examples
+    --------
+    >>> with open_store(None) as store:
+    ...     spec = {"source": "simulation", "replica": 0}
+    ...     store.add(spec, "network", [1.0], [0.1], {"test_error": [[0.5]]})
+    ...     store.rows()[0]["test_error"]
+    1
+    0.5
+    """
+    if path is None:
+        connection = _connect(":memory:")
+        connection.executescript(SCHEMA)
+        return Store(connection, None)
+    file = Path(path)
+    if not file.exists() and not read_only:
+        _create(file)
+    _check_header(file)
+    if read_only:
+        return Store(_connect_for_reading(file), file)
+    return Store(_connect_for_writing(file), file)
+
+
+def migrate(path: str | os.PathLike[str]) -> Path | None:
+    """Bring an older store to this version, keeping a copy; the copy's path, or None if nothing was to do.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     open_store(Path(folder) / "a.db").close()
+    ...     print(migrate(Path(folder) / "a.db"))
+    None
+    """
+    file = Path(path)
+    version = _version(file)
+    if version == SCHEMA_VERSION:
+        return None
+    steps = [MIGRATIONS.get(step) for step in range(version, SCHEMA_VERSION)]
+    if version > SCHEMA_VERSION or None in steps:
+        raise StoreError(_version_message(file, version))
+    copy = file.with_name(f"{file.name}.version{version}")
+    if copy.exists():
+        raise StoreError(f"{copy} is in the way of the copy that is made before migrating: move it")
+    source, target = sqlite3.connect(file), sqlite3.connect(copy)
+    try:
+        source.backup(target)
+    finally:
+        source.close()
+        target.close()
+    connection = _connect(str(file))
+    try:
+        statements = "\n".join(cast(list[str], steps))
+        connection.executescript(
+            f"BEGIN IMMEDIATE;\n{statements}\nPRAGMA user_version={SCHEMA_VERSION};\nCOMMIT;"
+        )
+    except sqlite3.Error as error:
+        raise StoreError(f"{file} could not be migrated ({error}); it is unchanged, as is {copy}") from error
+    finally:
+        connection.close()
+    return copy
+
+
+def _connect(place: str, *, uri: bool = False) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
+    )
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _create(file: Path) -> None:
+    """Make an empty store under another name and move it into place whole, so that none is ever half-made."""
+    if not file.parent.is_dir():
+        raise StoreError(f"the folder {file.parent} of the store does not exist: make it first")
+    draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        connection = _connect(str(draft))
+        try:
+            connection.executescript(
+                f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
+                f"BEGIN; {SCHEMA} COMMIT;"
+            )
+            connection.execute("PRAGMA journal_mode=WAL").fetchall()
+        finally:
+            connection.close()
+        with draft.open("rb") as written:
+            os.fsync(written.fileno())
+        try:
+            # Fails when another run was faster; then its file is used.
+            os.link(draft, file)
+        except FileExistsError:
+            pass
+        except OSError:
+            if not file.exists():
+                draft.rename(file)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(_explained(error, file)) from error
+    finally:
+        for name in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm"), Path(f"{draft}-journal")):
+            name.unlink(missing_ok=True)
+
+
+def _version(file: Path) -> int:
+    """Schema version from the header, read without SQLite so that a foreign file is not even locked."""
+    try:
+        with file.open("rb") as content:
+            header = content.read(100)
+    except FileNotFoundError:
+        raise StoreError(f"there is no store {file}: firststep run or reproduce makes one") from None
+    except OSError as error:
+        raise StoreError(f"the store {file} cannot be read: {error.strerror}") from error
+    if len(header) < 100 or header[:16] != b"SQLite format 3\0":
+        raise StoreError(f"{file} is not a firststep store; it was left as it is: choose another --store")
+    version, application = struct.unpack(">i4xi", header[60:72])
+    if application != APPLICATION_ID:
+        raise StoreError(
+            f"{file} is a database of another program; it was left as it is: choose another --store"
+        )
+    log = Path(f"{file}-wal")
+    if version != SCHEMA_VERSION and log.exists() and log.stat().st_size:
+        # A migration that was not yet copied from the log into the file itself.
+        connection = _connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        finally:
+            connection.close()
+    return cast(int, version)
+
+
+def _check_header(file: Path) -> None:
+    version = _version(file)
+    if version != SCHEMA_VERSION:
+        raise StoreError(_version_message(file, version))
+
+
+def _version_message(file: Path, version: int) -> str:
+    if version > SCHEMA_VERSION:
+        return (
+            f"{file} was made by a newer firststep (layout {version}, this one knows {SCHEMA_VERSION}); it "
+            "was left as it is: upgrade firststep, or choose another --store"
+        )
+    remedy = (
+        "firststep status --migrate converts it, keeping a copy" if version in MIGRATIONS else "use another"
+    )
+    return f"{file} has the old layout {version}, now {SCHEMA_VERSION}; it was left as it is: {remedy}"
+
+
+def _connect_for_writing(file: Path) -> sqlite3.Connection:
+    try:
+        connection = _connect(str(file))
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").fetchall()
+            # A commit is on the disk when it returns: after a power cut as well as after kill -9.
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+            _check_integrity(connection, file)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise StoreError(_explained(error, file)) from error
+    return connection
+
+
+def _connect_for_reading(file: Path) -> sqlite3.Connection:
+    address = file.resolve().as_uri()
+    try:
+        connection = _connect(f"{address}?mode=ro", uri=True)
+        try:
+            connection.execute("SELECT count(*) FROM experiments").fetchall()
+        except sqlite3.OperationalError:
+            connection.close()
+            # In a folder that cannot be written SQLite has nowhere to put its index of the log; without a
+            # log the file alone is complete.
+            log = Path(f"{file}-wal")
+            if log.exists() and log.stat().st_size:
+                raise
+            connection = _connect(f"{address}?immutable=1", uri=True)
+            connection.execute("SELECT count(*) FROM experiments").fetchall()
+        _check_integrity(connection, file)
+    except sqlite3.Error as error:
+        raise StoreError(_explained(error, file)) from error
+    return connection
+
+
+def _check_integrity(connection: sqlite3.Connection, file: Path) -> None:
+    (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if answer != "ok":
+        raise StoreError(
+            f"{file} is damaged ({answer}); it was left as it is: restore a copy, or use another"
+        )
+
+
+def _explained(error: Exception, file: Path) -> str:
+    """What an error of SQLite or the system means for the user."""
+    text = str(error).lower()
+    if "readonly" in text or "read-only" in text or isinstance(error, PermissionError):
+        return (
+            f"the store {file} cannot be written: make the file and its folder writable, or choose another "
+            "--store"
+        )
+    if "full" in text or "disk i/o" in text or "no space" in text or "too large" in text:
+        return (
+            f"the disk with the store {file} is full or failing ({error}); everything acknowledged before is "
+            "kept: make space and run the same command again"
+        )
+    if "locked" in text or "busy" in text:
+        return (
+            f"the store {file} was locked by another program for {BUSY_SECONDS:.0f} seconds: try again later"
+        )
+    if "malformed" in text or "not a database" in text or "corrupt" in text:
+        return f"{file} is damaged ({error}); it was left as it is: restore a copy, or use another"
+    return f"the store {file} cannot be used: {error}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _plain(value: float) -> float | str | None:
+    """A number for JSON; what is not finite as a word, because JSON has no number for it."""
+    return value if math.isfinite(value) else {math.inf: "inf", -math.inf: "-inf"}.get(value)
+
+
+def _number(value: float | str | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def flattened(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A specification as one level of columns: problem and sizes unfolded, options by their own names."""
+    flat: dict[str, Any] = {}
+    for name, value in spec.items():
+        if name in ("problem", "sizes", "options"):
+            flat |= {inner: entry for inner, entry in value.items() if inner not in ("centred", "keys")}
+        else:
+            flat[name] = value
+    return flat
+
+
+class Store:
+    """Points by what they belong to, their part, step size and ridge; see `open_store`.
+
+    A *subject* is a specification: a drawn replica (problem, sizes, seed, replica, precision, way of testing)
+    or a theory with its options. Its points hold the numbers of one step size and ridge. A point is written
+    once: adding it again changes nothing, so an old number never changes. Every `add` is one transaction, on
+    the disk when it returns.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = threading.RLock()
+        self._token: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the claims of this process and close the file."""
+        with self._lock:
+            if self._token is not None:
+                try:
+                    with self._transaction() as cursor:
+                        cursor.execute("DELETE FROM claims WHERE token = ?", (self._token,))
+                        cursor.execute("DELETE FROM runs WHERE token = ?", (self._token,))
+                except StoreError:
+                    # A claim of a process that has ended counts for nothing.
+                    pass
+                self._token = None
+            self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        with self._lock:
+            try:
+                cursor = self._connection.cursor()
+                cursor.execute("BEGIN IMMEDIATE")
+                try:
+                    yield cursor
+                    cursor.execute("COMMIT")
+                except BaseException:
+                    if self._connection.in_transaction:
+                        cursor.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise StoreError(_explained(error, self.path or Path("in memory"))) from error
+
+    def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._lock:
+            try:
+                return self._connection.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise StoreError(_explained(error, self.path or Path("in memory"))) from error
+
+    def add(
+        self,
+        spec: Mapping[str, Any],
+        part: str,
+        step_sizes: ArrayLike,
+        ridges: ArrayLike,
+        values: Mapping[str, ArrayLike],
+        *,
+        provenance: Mapping[str, Any] | None = None,
+        seconds: float | None = None,
+    ) -> int:
+        """Write the points of one part of a subject; the number of those that were not there before.
+
+        Parameters
+        ----------
+        spec : mapping
+            The subject, JSON-able, with its ``"source"``.
+        part : str
+            What was computed, such as ``"network"``; a subject's parts may come at different times.
+        step_sizes, ridges : array_like (S,), (R,)
+            eta and lambda.
+        values : mapping of str to array_like
+            Each broadcasts to (S, R).
+        provenance : mapping, optional
+            Versions and circumstances; no part of the key.
+        seconds : float, optional
+            Time that the whole computation took.
+        """
+        return self.add_parts(
+            spec, {part: values}, step_sizes, ridges, provenance=provenance, seconds=seconds
+        )
+
+    def add_parts(
+        self,
+        spec: Mapping[str, Any],
+        parts: Mapping[str, Mapping[str, ArrayLike]],
+        step_sizes: ArrayLike,
+        ridges: ArrayLike,
+        *,
+        arrays: Mapping[tuple[str, float], NDArray[Any]] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        seconds: float | None = None,
+    ) -> int:
+        """Write several parts and arrays of a subject in one transaction; see `add`."""
+        steps, penalties = _axis("step_sizes", step_sizes), _axis("ridges", ridges)
+        shape = (len(steps), len(penalties))
+        written = _now()
+        records = []
+        for part, values in parts.items():
+            columns = {
+                name: np.broadcast_to(np.asarray(value, dtype=float), shape) for name, value in values.items()
+            }
+            for i, j in np.ndindex(shape):
+                content = {name: _plain(float(column[i, j])) for name, column in columns.items()}
+                records.append(
+                    (part, float(steps[i]), float(penalties[j]), json.dumps(content, allow_nan=False))
+                )
+        blobs = [(name, float(step), _npy(array)) for (name, step), array in (arrays or {}).items()]
+        with self._transaction() as cursor:
+            subject = _identified(
+                cursor, "subjects", subject_key(spec), source=spec["source"], spec=_text(spec)
+            )
+            origin = _identified(
+                cursor, "provenance", stable_key(provenance or {}), content=_text(provenance or {})
+            )
+            cursor.executemany(
+                "INSERT OR IGNORE INTO points VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(subject, *record, origin, seconds, written) for record in records],
+            )
+            new = cursor.rowcount
+            cursor.executemany(
+                "INSERT OR IGNORE INTO arrays VALUES (?, ?, ?, ?, ?, ?)",
+                [(subject, *blob, origin, written) for blob in blobs],
+            )
+        return new
+
+    def present(self, spec: Mapping[str, Any], part: str) -> set[tuple[float, float]]:
+        """Pairs of step size and ridge that a subject's part already has."""
+        return self.present_by_key(subject_key(spec), part)
+
+    def present_by_key(self, key: str, part: str) -> set[tuple[float, float]]:
+        """Like `present`, for the key of a specification."""
+        found = self._select(
+            "SELECT step_size, ridge FROM points JOIN subjects ON subject = id WHERE key = ? AND part = ?",
+            (key, part),
+        )
+        return {(step, ridge) for step, ridge in found}
+
+    def values(self, spec: Mapping[str, Any]) -> dict[tuple[float, float], dict[str, float]]:
+        """All numbers of a subject by step size and ridge, its parts joined."""
+        found: dict[tuple[float, float], dict[str, float]] = {}
+        for step, ridge, content in self._select(
+            "SELECT step_size, ridge, content FROM points JOIN subjects ON subject = id WHERE key = ?",
+            (subject_key(spec),),
+        ):
+            entry = found.setdefault((step, ridge), {})
+            entry.update({name: _number(value) for name, value in json.loads(content).items()})
+        return found
+
+    def array(self, spec: Mapping[str, Any], name: str, step_size: float) -> NDArray[Any] | None:
+        """An array of a subject, or None where there is none."""
+        found = self._select(
+            "SELECT data FROM arrays JOIN subjects ON subject = id "
+            "WHERE key = ? AND name = ? AND step_size = ?",
+            (subject_key(spec), name, float(step_size)),
+        )
+        return cast(NDArray[Any], np.load(BytesIO(found[0][0]), allow_pickle=False)) if found else None
+
+    def array_names(self, spec: Mapping[str, Any]) -> set[tuple[str, float]]:
+        """Names and step sizes of the arrays that a subject has."""
+        found = self._select(
+            "SELECT name, step_size FROM arrays JOIN subjects ON subject = id WHERE key = ?",
+            (subject_key(spec),),
+        )
+        return {(name, step) for name, step in found}
+
+    def provenance(self, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Under which circumstances the points of a subject were computed."""
+        found = self._select(
+            "SELECT DISTINCT provenance.content FROM points JOIN subjects ON subject = subjects.id "
+            "JOIN provenance ON provenance = provenance.id WHERE subjects.key = ?",
+            (subject_key(spec),),
+        )
+        return [json.loads(content) for (content,) in found]
+
+    def seconds(self, source: str, sizes: Mapping[str, Any]) -> list[float]:
+        """Times that finished computations of these sizes took."""
+        found = self._select(
+            "SELECT max(seconds), spec FROM points JOIN subjects ON subject = id "
+            "WHERE source = ? AND seconds IS NOT NULL GROUP BY subject",
+            (source,),
+        )
+        return [spent for spent, spec in found if json.loads(spec).get("sizes") == dict(sizes)]
+
+    def count(self) -> int:
+        """Number of points."""
+        return cast(int, self._select("SELECT count(*) FROM points")[0][0])
+
+    def rows(self, **wanted: Any) -> list[dict[str, Any]]:
+        """One flat row for each subject, step size and ridge: what was studied, then the numbers.
+
+        Parameters
+        ----------
+        **wanted
+            Columns with the value they must have, a collection of values, or a function that says yes:
+            ``rows(source="simulation", width=[500, 750], ridge=lambda value: value < 1)``.
+        """
+        return [identity | values for identity, values in self._records(wanted)]
+
+    def _records(self, wanted: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, float]]]:
+        """What identifies each point, and its numbers."""
+        source = wanted.get("source")
+        by_name = isinstance(source, str)
+        statement = (
+            "SELECT subjects.id, spec, step_size, ridge, content FROM points JOIN subjects ON subject = id "
+            f"{'WHERE source = ? ' if by_name else ''}ORDER BY subjects.id, step_size, ridge, part"
+        )
+        records: list[tuple[dict[str, Any], dict[str, float]]] = []
+        last: tuple[Any, ...] = ()
+        flat: dict[str, Any] = {}
+        sizes: Sizes | None = None
+        for subject, spec, step, ridge, content in self._select(statement, (source,) if by_name else ()):
+            if not last or last[0] != subject:
+                whole = json.loads(spec)
+                flat = flattened(whole)
+                sizes = Sizes(**whole["sizes"]) if "sizes" in whole else None
+            if last != (subject, step, ridge):
+                last = (subject, step, ridge)
+                exponent = None if sizes is None or step == 0 else sizes.step_exponent(step)
+                records.append(({**flat, "step_size": step, "step_exponent": exponent, "ridge": ridge}, {}))
+            records[-1][1].update({name: _number(value) for name, value in json.loads(content).items()})
+        checks = [(name, _wanted(value)) for name, value in wanted.items()]
+        return [
+            (identity, values)
+            for identity, values in records
+            if all(check(identity.get(name, values.get(name))) for name, check in checks)
+        ]
+
+    def columns(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """All columns of the rows, in the order in which they first appear."""
+        return list(dict.fromkeys(name for row in rows for name in row))
+
+    def to_xarray(self, **wanted: Any) -> "xarray.Dataset":
+        """The rows as a dataset whose dimensions are the columns that vary, such as replica and ridge.
+
+        What does not vary is an attribute. Where sizes vary, the step exponent is the dimension in place of
+        the step size if that gives a fuller grid. Takes the arguments of `rows`.
+        """
+        try:
+            import xarray  # noqa: F401
+        except ImportError as error:
+            raise ImportError("to_xarray needs xarray: install firststep[export]") from error
+        records = self._records(wanted)
+        if not records:
+            raise ValueError("no rows to put into a dataset: the store has none, or none with these values")
+        return _dataset(records)
+
+    def to_parquet(self, path: str | os.PathLike[str], **wanted: Any) -> Path:
+        """Write the rows to a Parquet file. Takes the arguments of `rows`."""
+        try:
+            import pyarrow  # type: ignore[import-untyped]
+            import pyarrow.parquet  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise ImportError("to_parquet needs pyarrow: install firststep[export]") from error
+        rows = self.rows(**wanted)
+        table = pyarrow.table({name: [row.get(name) for row in rows] for name in self.columns(rows)})
+        pyarrow.parquet.write_table(table, str(path))
+        return Path(path)
+
+    def to_csv(self, path: str | os.PathLike[str], **wanted: Any) -> Path:
+        """Write the rows to a CSV file, every digit of them. Takes the arguments of `rows`."""
+        import csv
+
+        rows = self.rows(**wanted)
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns(rows))
+            writer.writeheader()
+            writer.writerows(rows)
+        return Path(path)
+
+    def fail(self, task: str, label: str, message: str) -> None:
+        """Record that a task cannot be done."""
+        with self._transaction() as cursor:
+            cursor.execute(
+                "INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", (task, label, message, _now())
+            )
+
+    def failures(self) -> dict[str, tuple[str, str]]:
+        """Label and message of every task that failed and was not done since."""
+        found = self._select("SELECT task, label, message FROM failures ORDER BY written, task")
+        return {task: (label, message) for task, label, message in found}
+
+    def forgive(self, tasks: Collection[str]) -> None:
+        """Forget failures, so that the tasks are tried again."""
+        with self._transaction() as cursor:
+            cursor.executemany("DELETE FROM failures WHERE task = ?", [(task,) for task in tasks])
+
+    def claim(self, task: str) -> bool:
+        """Reserve a task for this process; False if another live process on this host has it.
+
+        Claims only save work: without them two runs would compute the same points, and the first would count.
+        """
+        with self._transaction() as cursor:
+            if self._token is None:
+                self._token = secrets.token_hex(8)
+                cursor.execute(
+                    "INSERT INTO runs VALUES (?, ?, ?, ?)",
+                    (self._token, socket.gethostname(), os.getpid(), _birth(os.getpid())),
+                )
+            held = cursor.execute(
+                "SELECT runs.token, host, pid, birth FROM claims JOIN runs USING (token) WHERE task = ?",
+                (task,),
+            ).fetchone()
+            if held is not None and held[0] != self._token and _alive(*held[1:]):
+                return False
+            if held is not None and held[0] != self._token:
+                cursor.execute("DELETE FROM runs WHERE token = ?", (held[0],))
+            cursor.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", (task, self._token))
+        return True
+
+    def release(self, task: str) -> None:
+        """Give up a claim."""
+        with self._transaction() as cursor:
+            cursor.execute("DELETE FROM claims WHERE task = ? AND token = ?", (task, self._token))
+
+    def active_runs(self) -> list[int]:
+        """Process ids of the live runs that hold claims."""
+        return [
+            pid
+            for host, pid, birth in self._select("SELECT host, pid, birth FROM runs")
+            if _alive(host, pid, birth)
+        ]
+
+    def remember(self, key: str, name: str, document: str) -> None:
+        """Record an experiment that is run into this store."""
+        with self._transaction() as cursor:
+            cursor.execute(
+                "INSERT INTO experiments VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (key) DO UPDATE SET written = excluded.written",
+                (key, name, document, _now()),
+            )
+
+    def experiments(self) -> list[dict[str, str]]:
+        """Experiments that were run into this store, the oldest first."""
+        found = self._select("SELECT key, name, document, written FROM experiments ORDER BY rowid")
+        return [dict(zip(("key", "name", "document", "written"), entry, strict=True)) for entry in found]
+
+    def check(self) -> str:
+        """Thorough check of the whole file: "ok", or what is wrong."""
+        return "; ".join(str(line) for (line,) in self._select("PRAGMA integrity_check"))
+
+    def backup(self, path: str | os.PathLike[str]) -> Path:
+        """Copy the store, also while a run writes."""
+        target = sqlite3.connect(path)
+        try:
+            with self._lock:
+                self._connection.backup(target)
+        finally:
+            target.close()
+        return Path(path)
+
+
+def _axis(name: str, values: ArrayLike) -> Array:
+    axis = np.atleast_1d(np.asarray(values, dtype=float))
+    if axis.ndim != 1 or not np.all(np.isfinite(axis)):
+        raise ValueError(f"{name} must be finite numbers in one row, got {axis.tolist()}")
+    return cast(Array, axis)
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    # In the order given, which rows() shows; the key does not depend on it.
+    return json.dumps(content, allow_nan=False)
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    buffer = BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _identified(cursor: sqlite3.Cursor, table: str, key: str, **columns: str) -> int:
+    """Id of the row with a key, which is made if need be."""
+    names = ", ".join(["key", *columns])
+    places = ", ".join("?" * (len(columns) + 1))
+    cursor.execute(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({places})", (key, *columns.values()))
+    return cast(int, cursor.execute(f"SELECT id FROM {table} WHERE key = ?", (key,)).fetchone()[0])
+
+
+def _wanted(value: Any) -> Callable[[Any], bool]:
+    if callable(value):
+        return lambda found: found is not None and bool(value(found))
+    if isinstance(value, Collection) and not isinstance(value, str):
+        return lambda found: found in value
+    return lambda found: bool(found == value)
+
+
+def _birth(pid: int) -> str:
+    """When a process began, so that its number given to another one is noticed; empty where unknown."""
+    try:
+        # Field 22; the name in field 2 may hold anything up to the last parenthesis.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _alive(host: str, pid: int, birth: str) -> bool:
+    if host != socket.gethostname() or os.name != "posix":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return _birth(pid) == birth
+
+
+def _dataset(records: Sequence[tuple[dict[str, Any], dict[str, float]]]) -> "xarray.Dataset":
+    """Dataset of identified values: columns that vary become dimensions, or labels along one of them."""
+    import xarray
+
+    identities = [_comparable(identity) for identity, _ in records]
+    names = dict.fromkeys(name for identity in identities for name in identity)
+    columns = {name: [identity.get(name, "") for identity in identities] for name in names}
+    fixed = {name: column[0] for name, column in columns.items() if len(set(column)) == 1}
+    varying = {name: column for name, column in columns.items() if name not in fixed}
+    if {"step_size", "step_exponent"} <= varying.keys():
+        finer = len(set(varying["step_size"])) > len(set(varying["step_exponent"]))
+        varying.pop("step_size" if finer else "step_exponent")
+    axes: dict[str, list[Any]] = {}
+    labels: dict[str, tuple[str, list[Any]]] = {}
+    for name, column in varying.items():
+        # Sizes that grow together, say, are one dimension: the first, with the others as its labels.
+        leader = next(
+            (axis for axis in axes if len(set(zip(varying[axis], column, strict=True))) == len(axes[axis])),
+            None,
+        )
+        if leader is None:
+            mixed = len({isinstance(value, str) for value in column}) > 1
+            axes[name] = sorted(set(column), key=str if mixed else None)
+        else:
+            of = dict(zip(varying[leader], column, strict=True))
+            labels[name] = (leader, [of[value] for value in axes[leader]])
+    measured = list(dict.fromkeys(name for _, values in records for name in values))
+    shape = tuple(len(axis) for axis in axes.values())
+    if math.prod(shape) * len(measured) > MOST_CELLS:
+        raise ValueError(
+            f"the rows would fill a grid of {' x '.join(map(str, shape))} with {len(measured)} quantities: "
+            "ask for fewer, as in to_xarray(source='simulation', width=750), or use to_parquet"
+        )
+    places = [{value: i for i, value in enumerate(axis)} for axis in axes.values()]
+    cubes = {name: np.full(shape, np.nan) for name in measured}
+    for identity, (_, values) in zip(identities, records, strict=True):
+        index = tuple(place[identity.get(name, "")] for name, place in zip(axes, places, strict=True))
+        for name, value in values.items():
+            cubes[name][index] = value
+    return xarray.Dataset(
+        {name: (tuple(axes), cube) for name, cube in cubes.items()}, {**axes, **labels}, fixed
+    )
+
+
+def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that can be coordinates: None becomes a word or, for the exponent of no step, minus infinity."""
+    plain: dict[str, Any] = {}
+    for name, value in identity.items():
+        if name == "step_exponent":
+            # The same exponent at two sizes comes back with different last digits.
+            plain[name] = -math.inf if value is None else round(value, 12)
+        elif value is None:
+            plain[name] = ""
+        else:
+            plain[name] = value if isinstance(value, str | int | float) else json.dumps(value)
+    return plain

@@ -1,0 +1,336 @@
+r"""The part of the gradient that is linear in the first layer: its spectral law, as seen from special directions.
+
+Beyond its rank-one part the gradient is, neuron by neuron, :math:`2 c_2 a_j M w_j` with
+
+.. math:: M = \frac{1}{n_0} X^\top \mathrm{diag}(y - f_0) X ,
+
+plus a remainder that acts as independent noise [firststep, unified]. This module computes the law of M in the limit as
+Gauss quadrature: the scalar law mu (a typical direction), and the matrix-valued law at the step direction b, at the
+part of beta orthogonal to it, and, if the initial output is of order one, at what is left of :math:`W_0^\top a`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from firststep.gaussian import Array, Function
+
+# Hankel matrices of 2 x 24 moments have condition numbers up to about 1e60: digits beyond that are what is left.
+DIGITS = 140
+# Teacher arguments beyond this have probability 2e-9 and would only pull quadrature nodes into an empty tail.
+REACH = 6.0
+
+
+@dataclass(frozen=True)
+class RestLaw:
+    """Gauss quadrature for the law of M.
+
+    Attributes
+    ----------
+    nodes, weights : ndarray (L,)
+        The scalar law mu.
+    special_nodes : ndarray (L',)
+        Nodes of the matrix-valued law.
+    special_vectors : ndarray (L', p)
+        Its weights are the outer products of the rows; directions are b, e1 (and e2), orthonormal.
+    mean, second_moment : float
+        First two moments of mu.
+    """
+
+    nodes: Array
+    weights: Array
+    special_nodes: Array
+    special_vectors: Array
+    mean: float
+    second_moment: float
+
+
+def point_law(directions: int) -> RestLaw:
+    """M = 0, for an activation without a quadratic part or for a rest that is treated as noise."""
+    return RestLaw(np.zeros(1), np.ones(1), np.zeros(directions), np.eye(directions), 0.0, 0.0)
+
+
+@lru_cache(maxsize=64)
+def rest_law(
+    teacher: Function,
+    noise_variance: float,
+    step_ratio: float,
+    output: tuple[float, float] | None,
+    levels: int,
+) -> RestLaw:
+    r"""Law of M from its own equations.
+
+    With :math:`\phi_0 = d/n_0` and y the label minus the initial output, the Stieltjes transform of mu solves
+    :math:`g = 1/(E[y/(1 + \phi_0 y g)] - \zeta)`. For sums :math:`v = n_0^{-1}\sum_i f_i x_i'` over the directions x'
+    orthogonal to the special ones, :math:`v^\top (M' - \zeta)^{-1} w = \phi_0 E[f f' g/(1 + \phi_0 y g)]`, and a
+    Schur complement in the special directions gives the rest [firststep, unified]. Everything is expanded in
+    :math:`1/\zeta`, that is, in moments, and turned into Gauss quadrature with many digits.
+
+    Parameters
+    ----------
+    teacher : Function
+        s.
+    noise_variance : float
+        Variance of the label noise.
+    step_ratio : float
+        d/n0.
+    output : (c_1, variance beyond c_1) or None
+        The activation's linear coefficient and remaining variance when the initial output is of order one.
+    levels : int
+        Quadrature nodes of mu, L; the matrix-valued law gets that many for each direction.
+
+    Examples
+    --------
+    >>> from firststep.gaussian import function
+    >>> law = rest_law(function("identity"), 0.0, 0.5, None, 6)
+    >>> print(f"{law.mean:.6f} {law.second_moment:.6f}")
+    0.000000 0.500000
+    """
+    with localcontext() as context:
+        context.prec = DIGITS
+        order = 2 * levels + 1
+        scalar, special = _moments(teacher, noise_variance, step_ratio, output, order)
+        nodes, vectors = _gauss([[[m]] for m in scalar], levels)
+        special_nodes, special_vectors = _gauss(special, levels)
+        mean, second = float(scalar[1]), float(scalar[2])
+    return RestLaw(nodes, vectors[:, 0] ** 2, special_nodes, special_vectors, mean, second)
+
+
+def _label_moments(
+    teacher: Function, noise_variance: float, output: tuple[float, float] | None, order: int
+) -> dict[tuple[int, int], list[Decimal]]:
+    """E[y^k t^i t2^j] for k up to `order`, y = s(t) + noise - c_1 t2 - (rest of the initial output).
+
+    The noise enters through the exact recursion of Gaussian moments, so only the teacher's argument t has nodes.
+    """
+    breaks = sorted({-REACH, 0.0, REACH, *(k for k in teacher.kinks if abs(k) < REACH)})
+    base, base_weights = np.polynomial.legendre.leggauss(36)
+    nodes: list[float] = []
+    weights: list[float] = []
+    for low, high in zip(breaks[:-1], breaks[1:], strict=True):
+        points = (low + high) / 2 + (high - low) / 2 * base
+        nodes += points.tolist()
+        weights += ((high - low) / 2 * base_weights * np.exp(-(points**2) / 2)).tolist()
+    total = sum(Decimal(w) for w in weights)
+    values = teacher(np.array(nodes)).tolist()
+    slope = Decimal(output[0]) if output else Decimal(0)
+    spread = Decimal(noise_variance) + (slope**2 + Decimal(output[1]) if output else Decimal(0))
+    # E[(s + xi)^k], xi Gaussian: m_{k+1} = s m_k + k spread m_{k-1}.
+    powers: dict[int, list[Decimal]] = {0: [], 1: [], 2: []}
+    given = []
+    for s in values:
+        shift = Decimal(s)
+        moments = [Decimal(1), shift]
+        for k in range(1, order + 2):
+            moments.append(shift * moments[k] + k * spread * moments[k - 1])
+        given.append(moments)
+    for i in powers:
+        scaled = [Decimal(w) / total * Decimal(t) ** i for w, t in zip(weights, nodes, strict=True)]
+        powers[i] = [sum((w * m[k] for w, m in zip(scaled, given, strict=True)), Decimal(0)) for k in range(order + 2)]
+    found = {(i, 0): values_ for i, values_ in powers.items()}
+    # Stein in t2, whose covariance with y is -c_1: E[y^k t2] = -c_1 k E[y^(k-1)], and so on.
+    zero = Decimal(0)
+    for i in (0, 1):
+        found[i, 1] = [-slope * k * powers[i][k - 1] if k else zero for k in range(order + 2)]
+    found[0, 2] = [
+        powers[0][k] + (slope**2 * k * (k - 1) * powers[0][k - 2] if k > 1 else zero) for k in range(order + 2)
+    ]
+    return found
+
+
+Series = list[Decimal]
+
+
+def _times(left: Series, right: Series) -> Series:
+    """Product of two power series, to the shorter one's order."""
+    size = min(len(left), len(right))
+    return [sum((left[j] * right[i - j] for j in range(i + 1)), Decimal(0)) for i in range(size)]
+
+
+def _moments(
+    teacher: Function, noise_variance: float, step_ratio: float, output: tuple[float, float] | None, order: int
+) -> tuple[Series, list[list[list[Decimal]]]]:
+    """Moments of mu, and of the matrix-valued law in the orthonormal directions b, e1 (, e2)."""
+    labels = _label_moments(teacher, noise_variance, output, order + 2)
+    ratio = Decimal(step_ratio)
+    zero, one = Decimal(0), Decimal(1)
+    # In u = -1/zeta, g = u gamma(u) and g = u (1 - u E[y/(1 + phi0 y g)])^-1 ... read order by order:
+    # gamma = 1 + (-u) ... ; the moments of mu are the coefficients of gamma up to sign.
+    free = [labels[0, 0][k + 1] * ratio**k for k in range(order + 1)]
+    moment = _free_moments(free, order)
+    # With s = 1/zeta, -g = s mhat(s), mhat = sum_k moment_k s^k; so -phi0 g = phi0 s mhat.
+    powers: list[Series] = [[one] + [zero] * order]
+    shifted = [zero, *moment[:order]]
+    for _ in range(order):
+        powers.append(_times(powers[-1], shifted))
+
+    def form(i: int, j: int) -> Series:
+        """-v^T (M' - zeta)^-1 w = phi0 sum_k phi0^k E[f f' y^k] (-g)^(k+1) as a series in s, f f' = y^2 t^i t2^j."""
+        total = [zero] * (order + 1)
+        for k in range(order):
+            factor = ratio ** (k + 1) * labels[i, j][k + 2]
+            total = [a + factor * b for a, b in zip(total, powers[k + 1], strict=True)]
+        return total
+
+    axes = [(1, 0)] if output is None else [(1, 0), (0, 1)]
+    size = len(axes)
+    pair = lambda a, b: (a[0] + b[0], a[1] + b[1])  # noqa: E731
+    # (zeta - M)^-1 on the axes is s (1 - s E[y t t'] - s V)^-1 with V = v^T (zeta - M')^-1 v'.
+    block = [[form(*pair(a, b)) for b in axes] for a in axes]
+    inner = [[[labels[pair(a, b)][1], *block[i][j][1:order]] for j, b in enumerate(axes)] for i, a in enumerate(axes)]
+    axis = _inverse_one_minus([[[zero, *inner[i][j]] for j in range(size)] for i in range(size)], order)
+    cross = [form(*a) for a in axes]
+    own = form(0, 0)
+    # Moments of <u, M^k v>: coefficient of s^(k+1) of <u, (zeta - M)^-1 v>.
+    raw: list[list[Series]] = [[[] for _ in range(size + 1)] for _ in range(size + 1)]
+    mixed = []
+    for i in range(size):
+        total = [zero] * (order + 1)
+        for j in range(size):
+            total = [a + b for a, b in zip(total, _times(cross[j], axis[j][i]), strict=True)]
+        mixed.append(total)
+    for i in range(size):
+        for j in range(size):
+            raw[i][j] = axis[i][j][:order]
+        raw[i][size] = raw[size][i] = mixed[i][:order]
+    quad = own[:]
+    for i in range(size):
+        quad = [a + b for a, b in zip(quad, [zero, *_times(mixed[i], cross[i])[:order]], strict=True)]
+    raw[size][size] = quad[1 : order + 1]
+    signal = [labels[1, 0][1]] + ([labels[0, 1][1]] if output is not None else [])
+    basis = _orthonormal(signal, raw[size][size][0])
+    return moment[:order], [
+        [
+            [
+                sum(
+                    (
+                        basis[p][i] * basis[q][j] * raw[i][j][k]
+                        for i in range(size + 1)
+                        for j in range(size + 1)
+                        if basis[p][i] and basis[q][j]
+                    ),
+                    zero,
+                )
+                for q in range(size + 1)
+            ]
+            for p in range(size + 1)
+        ]
+        for k in range(order)
+    ]
+
+
+def _free_moments(cumulants: Series, order: int) -> Series:
+    """Moments of the law with these free cumulants: m(s) = 1 + sum_k kappa_k s^k m(s)^k."""
+    one, zero = Decimal(1), Decimal(0)
+    moment = [one] + [zero] * order
+    # powers[k][i]: coefficient of s^i of m(s)^k, filled in as the lower moments become known.
+    powers = [[one] + [zero] * order] + [[one] + [zero] * order for _ in range(order)]
+    for n in range(1, order + 1):
+        value = sum((cumulants[k - 1] * powers[k][n - k] for k in range(1, n + 1)), zero)
+        moment[n] = value
+        for k in range(1, order - n + 1):
+            powers[k][n] = sum((powers[k - 1][n - j] * moment[j] for j in range(n + 1)), zero)
+    return moment
+
+
+def _inverse_one_minus(matrix: list[list[Series]], order: int) -> list[list[Series]]:
+    """(1 - A(s))^-1 for a small matrix of series A without constant term, symmetric."""
+    size = len(matrix)
+    one, zero = Decimal(1), Decimal(0)
+    result = [[[one if i == j else zero] for j in range(size)] for i in range(size)]
+    for n in range(1, order + 1):
+        fresh = [
+            [
+                sum(
+                    (matrix[i][k][m] * result[k][j][n - m] for k in range(size) for m in range(1, n + 1)),
+                    zero,
+                )
+                for j in range(size)
+            ]
+            for i in range(size)
+        ]
+        for i in range(size):
+            for j in range(size):
+                result[i][j].append(fresh[i][j])
+    return result
+
+
+def _orthonormal(signal: Sequence[Decimal], rest: Decimal) -> list[list[Decimal]]:
+    """Coefficients of b, e1 (, e2) in the axes beta (, theta) and w; b = signal + w with |w|^2 = rest."""
+    metric = [Decimal(1)] * len(signal) + [rest]
+    vectors = [[*signal, Decimal(1)]]
+    for i in range(len(signal)):
+        vectors.append([Decimal(int(i == j)) for j in range(len(signal) + 1)])
+    found: list[list[Decimal]] = []
+    for vector in vectors:
+        for other in found:
+            overlap = sum((m * a * b for m, a, b in zip(metric, vector, other, strict=True)), Decimal(0))
+            vector = [a - overlap * b for a, b in zip(vector, other, strict=True)]
+        norm = sum((m * a * a for m, a in zip(metric, vector, strict=True)), Decimal(0)).sqrt()
+        if norm < Decimal("1e-30"):
+            raise ValueError("the step direction is parallel to the teacher: n_step_samples is too large for dim")
+        found.append([a / norm for a in vector])
+    return found
+
+
+def _gauss(moments: Sequence[Sequence[Sequence[Decimal]]], levels: int) -> tuple[Array, Array]:
+    """Nodes and weight vectors of block Gauss quadrature from matrix moments, orders 0 … 2 levels.
+
+    The Krylov vectors M^k v_a have the block Hankel matrix as Gram matrix; orthonormalised by its Cholesky factor they
+    turn M into a small matrix. Where the law has fewer points than asked for, the factor stops and so do the levels.
+    """
+    directions = len(moments[0])
+    index = [(k, a) for k in range(levels) for a in range(directions)]
+    factor: list[list[Decimal]] = []
+    scale = max(abs(moments[2 * k][a][a]) for k, a in index) ** (Decimal(1) / (2 * levels)) if levels > 1 else Decimal(1)
+    del scale
+    for row, (i, a) in enumerate(index):
+        line: list[Decimal] = []
+        for column in range(row + 1):
+            j, b = index[column]
+            value = moments[i + j][a][b] - sum((x * y for x, y in zip(line, factor[column] if column < row else line, strict=False)), Decimal(0))
+            if column < row:
+                line.append(value / factor[column][column])
+            else:
+                if value <= abs(moments[2 * i][a][a]) * Decimal(10) ** (-DIGITS // 2):
+                    return _gauss(moments, i) if i else _degenerate(directions)
+                line.append(value.sqrt())
+        factor.append(line)
+    size = len(index)
+    # J = L^-1 H1 L^-T, where H1 shifts the moments by one.
+    shifted = [[moments[i + j + 1][a][b] for j, b in index] for i, a in index]
+    half = _solve_lower(factor, shifted)
+    transposed = [[half[j][i] for j in range(size)] for i in range(size)]
+    jacobi = np.array([[float(x) for x in line] for line in _solve_lower(factor, transposed)])
+    nodes, vectors = np.linalg.eigh((jacobi + jacobi.T) / 2)
+    start = np.zeros((directions, size))
+    for a in range(directions):
+        start[a, : a + 1] = [float(x) for x in factor[a]]
+    return nodes, (start @ vectors).T
+
+
+def _degenerate(directions: int) -> tuple[Array, Array]:
+    return np.zeros(directions), np.eye(directions)
+
+
+def _solve_lower(factor: list[list[Decimal]], right: list[list[Decimal]]) -> list[list[Decimal]]:
+    """L^-1 R by forward substitution."""
+    rows: list[list[Decimal]] = []
+    for i, line in enumerate(right):
+        current = line[:]
+        for j in range(i):
+            coefficient = factor[i][j]
+            if coefficient:
+                current = [x - coefficient * y for x, y in zip(current, rows[j], strict=True)]
+        pivot = factor[i][i]
+        rows.append([x / pivot for x in current])
+    return rows
+
+
+def _unused(_: Any) -> float:
+    return math.nan

@@ -1,0 +1,302 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firststep import network
+from firststep.gaussian import Function, function
+
+ACTIVATIONS = ("relu", "erf", "tanh", "softplus", "elu", "identity", "hermite(0, 1, 0.5, 0.2)", "abs", "sin")
+
+
+def arrays(n=30, d=12, width=20, seed=0):
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((width, d)) / math.sqrt(d)
+    readout = rng.standard_normal(width) / math.sqrt(width)
+    beta = rng.standard_normal(d)
+    beta /= np.linalg.norm(beta)
+    inputs = rng.standard_normal((n, d))
+    labels = np.tanh(inputs @ beta) + 0.3 * rng.standard_normal(n)
+    return inputs, labels, weights, readout, beta
+
+
+def assert_within(difference, stderr, limit=4.0):
+    """A mean is within `limit` standard errors of zero."""
+    assert np.all(np.abs(difference) <= limit * stderr), (
+        f"{np.max(np.abs(difference) / stderr):.2f} standard errors"
+    )
+
+
+def test_assert_within_rejects_what_is_too_far():
+    with pytest.raises(AssertionError, match=r"5\.00 standard errors"):
+        assert_within(np.array([0.1, 0.5]), np.array([0.1, 0.1]))
+
+
+def test_features_are_the_activation_of_the_products():
+    inputs, _, weights, _, _ = arrays()
+    relu = function("relu")
+    expected = np.maximum(inputs @ weights.T, 0) - 1 / math.sqrt(2 * math.pi)
+    np.testing.assert_allclose(network.features(inputs, weights, relu), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf", "softplus", "relu", "h3"])
+@pytest.mark.parametrize("output_scale", [1.0, 20**-0.5, 0.0])
+def test_gradient_is_minus_the_slope_of_the_loss(name, output_scale):
+    inputs, labels, weights, readout, _ = arrays()
+    activation = function(name)
+    frozen = labels - output_scale * activation(inputs @ weights.T) @ readout
+
+    # With the residual y - f0 held at its value the step is the gradient of this sum, for every output scale.
+    def objective(w):
+        return frozen @ (activation(inputs @ w.T) @ readout) / len(labels)
+
+    step = network.gradient_step(inputs, labels, weights, readout, activation, output_scale)
+    np.testing.assert_allclose(step.gradient, finite_differences(objective, weights), atol=2e-8)
+    np.testing.assert_allclose(step.direction, inputs.T @ frozen / len(labels), atol=1e-14)
+
+
+def test_gradient_at_output_scale_one_is_that_of_half_the_mean_squared_error():
+    inputs, labels, weights, readout, _ = arrays()
+    activation = function("tanh")
+
+    def loss(w):
+        return np.mean((labels - activation(inputs @ w.T) @ readout) ** 2) / 2
+
+    step = network.gradient_step(inputs, labels, weights, readout, activation, 1.0)
+    np.testing.assert_allclose(step.gradient, -finite_differences(loss, weights), atol=1e-9)
+
+
+def finite_differences(objective, weights, size=1e-5):
+    result = np.zeros_like(weights)
+    for index in np.ndindex(*weights.shape):
+        change = np.zeros_like(weights)
+        change[index] = size
+        result[index] = (objective(weights + change) - objective(weights - change)) / (2 * size)
+    return result
+
+
+def test_gradient_of_the_identity_has_rank_one():
+    inputs, labels, weights, readout, _ = arrays()
+    step = network.gradient_step(inputs, labels, weights, readout, function("identity"), 1.0)
+    np.testing.assert_allclose(step.gradient, np.outer(readout, step.direction), atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(30, 20), (20, 30), (25, 25), (1, 4), (4, 1), (1, 1), (5, 2)])
+@pytest.mark.parametrize("ridges", [[0.3], [0.1, 2.0], [1e-6, 1e-3, 0.1, 1.0, 1e3]])
+@pytest.mark.parametrize("side", ["smaller", "samples", "features"])
+def test_ridge_path_solves_the_normal_equations_one_by_one(shape, ridges, side):
+    rng = np.random.default_rng(3)
+    design, labels = rng.standard_normal(shape), rng.standard_normal(shape[0])
+    n, width = shape
+    path = network.ridge_path(design, labels, ridges, side)
+    for i, ridge in enumerate(ridges):
+        regular = design.T @ design + ridge * n * np.eye(width)
+        expected = np.linalg.solve(regular, design.T @ labels)
+        tolerance = 1e-9 if ridge < 1e-4 else 1e-11
+        np.testing.assert_allclose(path.coefficients[i], expected, rtol=tolerance, atol=tolerance)
+        mse = np.mean((labels - design @ expected) ** 2)
+        dual = ridge * labels @ np.linalg.solve(design @ design.T + ridge * n * np.eye(n), labels)
+        np.testing.assert_allclose(path.train_mse[i], mse, rtol=1e-7, atol=1e-14)
+        np.testing.assert_allclose(path.train_error[i], dual, rtol=1e-8)
+        np.testing.assert_allclose(path.norm_squared[i], expected @ expected, rtol=1e-8)
+        hat = np.trace(design @ np.linalg.solve(regular, design.T)) / n
+        np.testing.assert_allclose(path.degrees_of_freedom[i], hat, rtol=1e-8, atol=1e-14)
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=5),
+    st.integers(0, 100),
+)
+def test_both_sides_of_the_ridge_path_agree(n, width, ridges, seed):
+    rng = np.random.default_rng(seed)
+    design, labels = rng.standard_normal((n, width)), rng.standard_normal(n)
+    one, other = (network.ridge_path(design, labels, ridges, side) for side in ("samples", "features"))
+    for name in ("coefficients", "train_error", "norm_squared", "degrees_of_freedom"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-6, atol=1e-10)
+    assert np.all((one.degrees_of_freedom >= -1e-12) & (one.degrees_of_freedom <= 1 + 1e-12))
+
+
+def test_ridge_path_does_not_change_its_arguments():
+    rng = np.random.default_rng(3)
+    design, labels = rng.standard_normal((9, 7)), rng.standard_normal(9)
+    before = design.copy(), labels.copy()
+    for ridges in ([1.0], [0.1, 0.2, 0.3]):
+        network.ridge_path(design, labels, ridges)
+        network.ridge_path(design.T, labels[:7], ridges)
+    np.testing.assert_array_equal(design, before[0])
+    np.testing.assert_array_equal(labels, before[1])
+
+
+def test_ridge_below_rounding_error_is_refused_and_never_answered_wrongly():
+    design = np.ones((4, 3), dtype=np.float32) * np.float32(1e3)
+    with pytest.raises(ValueError, match="rounding error"):
+        network.ridge_path(design, np.ones(4, dtype=np.float32), [1e-16, 1e-15, 1e-14])
+
+
+@pytest.mark.parametrize("step_size", [0.0, 4.0])
+def test_rescaling_activation_and_ridge_together_leaves_the_errors(step_size):
+    """sigma -> c sigma, lambda -> c^2 lambda; the gradient carries a factor c too, so eta -> eta/c."""
+    inputs, labels, weights, readout, beta = arrays(d=40)
+    teacher, ridges, c = function("relu"), np.array([0.1, 1.0, 5.0]), 3.0
+    results = []
+    for name, factor in (("h1 + h2/2", 1.0), ("3*h1 + 3*h2/2", c)):
+        activation = function(name)
+        step = network.gradient_step(inputs, labels, weights, readout, activation, 0.5 / factor)
+        after = weights + step_size / factor * step.gradient
+        path = network.ridge_path(network.features(inputs, after, activation), labels, factor**2 * ridges)
+        error = network.population_test_error(
+            path.coefficients, after @ after.T, after @ beta, activation, teacher, 0.09
+        )
+        results.append((path.train_error, error, factor**2 * path.norm_squared, path.degrees_of_freedom))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_unknown_side_is_refused():
+    with pytest.raises(ValueError, match="side must be"):
+        network.ridge_path(np.ones((2, 2)), np.ones(2), [1.0], "left")
+
+
+@pytest.mark.parametrize("name", ["relu", "erf", "identity", "abs", "h2", "sin"])
+@pytest.mark.parametrize("teacher", ["h1 + h2/sqrt(2)", "relu", "sign", "tanh"])
+def test_series_and_closed_form_give_the_same_test_error(name, teacher, monkeypatch):
+    """Random features are nearly orthogonal, so the series converges for every activation."""
+    _, _, weights, readout, beta = arrays(d=60, width=40)
+    gram, overlaps = weights @ weights.T, weights @ beta
+    arguments = np.stack([readout, 3 * readout]), gram, overlaps, function(name), function(teacher), 0.1
+    closed = network.population_test_error(*arguments)
+    monkeypatch.setattr(Function, "has_covariance", False)
+    np.testing.assert_allclose(network.population_test_error(*arguments), closed, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("teacher", ["relu", "h1 + h2/sqrt(2)", "sign"])
+def test_population_test_error_is_the_mean_over_a_large_sample(name, teacher):
+    """After a large step, with a kinked and a discontinuous teacher, for unequal norms and large cosines."""
+    _, _, weights, readout, beta = arrays(d=30, width=25)
+    weights = weights + 1.5 * np.outer(np.sqrt(25) * readout, 0.8 * beta + 0.6 * weights[0])
+    activation, target = function(name), function(teacher)
+    coefficients = np.stack([readout, 0.3 * readout + 0.1])
+    exact = network.population_test_error(
+        coefficients, weights @ weights.T, weights @ beta, activation, target, 0.04
+    )
+    rng = np.random.default_rng(11)
+    inputs = rng.standard_normal((60000, 30))
+    labels = target(inputs @ beta) + 0.2 * rng.standard_normal(len(inputs))
+    losses = (labels - coefficients @ activation(inputs @ weights.T).T) ** 2
+    assert_within(losses.mean(axis=1) - exact, losses.std(axis=1) / math.sqrt(len(inputs)))
+
+
+def test_population_test_error_of_parallel_neurons_without_closed_form_is_refused():
+    weights = np.array([[1.0, 0.0], [1.0, 1e-9], [0.0, 1.0]])
+    with pytest.raises(network.NoPopulationError, match="tanh"):
+        network.population_test_error(
+            np.ones((1, 3)), weights @ weights.T, weights[:, 0], function("tanh"), function("h1"), 0.0
+        )
+
+
+def test_population_test_error_of_dead_neurons_is_that_of_the_rest():
+    weights = np.array([[0.8, 0.6], [0.0, 0.0]])
+    relu, teacher = function("relu", centre=False), function("h1")
+    both = network.population_test_error(
+        np.ones((1, 2)), weights @ weights.T, weights[:, 0], relu, teacher, 0.0
+    )
+    alone = network.population_test_error(
+        np.ones((1, 1)), np.ones((1, 1)), np.array([0.8]), relu, teacher, 0.0
+    )
+    np.testing.assert_allclose(both, alone, rtol=1e-12)
+
+
+def test_interpolated_series_is_the_series_at_every_scale():
+    scales = np.random.default_rng(5).uniform(0.7, 4.0, 200)
+    # The last two vary too fast for the interpolation, which has to notice.
+    for name in ("tanh", "elu", "softplus", "relu", "tanh(x + 1)", "sin(12*x)", "tanh(30*x - 20)"):
+        activation = function(name)
+        direct = activation.hermite_of_scaled(scales, 30)
+        np.testing.assert_allclose(network._interpolated_series(activation, scales, 30), direct, atol=1e-11)
+
+
+def test_weight_products_give_the_gram_matrix_after_any_step():
+    _, _, weights, _, beta = arrays()
+    gradient = np.random.default_rng(8).standard_normal(weights.shape)
+    products = network.WeightProducts.of(weights, gradient, beta)
+    for step_size in (0.0, 0.7, 40.0):
+        after = weights + step_size * gradient
+        gram, overlaps = products.at(step_size)
+        np.testing.assert_allclose(gram, after @ after.T, rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(overlaps, after @ beta, rtol=1e-11, atol=1e-11)
+
+
+def test_linear_test_error_is_the_mean_over_a_large_sample():
+    beta = np.array([0.6, 0.8, 0.0])
+    w = np.array([[0.5, 0.1, -0.3], [0.0, 0.0, 0.0]])
+    teacher = function("relu")
+    rng = np.random.default_rng(2)
+    inputs = rng.standard_normal((100000, 3))
+    losses = (teacher(inputs @ beta) + 0.5 * rng.standard_normal(len(inputs)) - w @ inputs.T) ** 2
+    exact = network.linear_test_error(w, beta, teacher, 0.25)
+    assert_within(losses.mean(axis=1) - exact, losses.std(axis=1) / math.sqrt(len(inputs)))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_one_spike_is_all_that_a_step_adds_to_a_linear_network(count):
+    inputs, labels, weights, readout, beta = arrays()
+    activation = function("identity")
+    step = network.gradient_step(inputs, labels, weights, readout, activation, 0.0)
+    model = network.spiked_network(
+        inputs, weights, readout, step.direction, beta, activation, function("tanh"), 0.09
+    )
+    after = network.features(inputs, weights + 2.5 * step.gradient, activation)
+    np.testing.assert_allclose(
+        model.features(network.spike_coefficients(activation, 2.5, count)), after, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+@pytest.mark.parametrize("kind", ["network", "gaussian"])
+def test_spiked_models_have_the_test_error_of_a_large_sample(name, kind):
+    inputs, labels, weights, readout, beta = arrays(n=60, d=30, width=25)
+    activation, teacher = function(name), function("h1 + h2/sqrt(2) + h3")
+    direction = 0.9 * beta + 0.1 * np.random.default_rng(9).standard_normal(30)
+    strengths = np.array([3.0, -2.0, 1.5])
+    rng = np.random.default_rng(12)
+    fresh = rng.standard_normal((200000, 30))
+    common = weights, readout, direction, beta, activation, teacher, 0.09
+    if kind == "network":
+        model = network.spiked_network(inputs, *common)
+        design = activation(fresh @ weights.T)
+    else:
+        model = network.gaussian_equivalent(inputs, rng.standard_normal((60, 25)), *common)
+        design = activation.hermite(2)[1] * fresh @ weights.T
+        design += math.sqrt(activation.tail(2)) * rng.standard_normal(design.shape)
+    path, exact = model.fit(labels, [0.1, 1.0, 10.0], strengths)
+    for k, strength in enumerate(strengths, start=1):
+        design += strength * np.outer((fresh @ direction) ** k, readout**k)
+    targets = teacher(fresh @ beta) + 0.3 * rng.standard_normal(len(fresh))
+    losses = (targets - path.coefficients @ design.T) ** 2
+    assert_within(losses.mean(axis=1) - exact, losses.std(axis=1) / math.sqrt(len(fresh)))
+    assert np.max(np.abs(model.base_error(path.coefficients) - exact)) > 0.01
+
+
+def test_spiked_model_refuses_more_spikes_than_it_was_made_for():
+    inputs, labels, weights, readout, beta = arrays()
+    model = network.spiked_network(
+        inputs, weights, readout, beta, beta, function("relu"), function("h1"), 0.0, spikes=1
+    )
+    with pytest.raises(ValueError, match="made for 1 spikes, got 2"):
+        model.fit(labels, [1.0], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (40, 30), (30, 60)])
+def test_top_singular_value_and_vector_are_those_of_the_full_decomposition(shape):
+    rng = np.random.default_rng(4)
+    weights, gradient = rng.standard_normal(shape), rng.standard_normal(shape)
+    value, vector = network.top_singular(weights, gradient, 0.5)
+    _, values, right = np.linalg.svd(weights + 0.5 * gradient)
+    assert value == pytest.approx(values[0], rel=1e-10)
+    assert abs(vector @ right[0]) == pytest.approx(1.0, abs=1e-8)
+    assert network.top_singular(weights, gradient, 0.5)[0] == value
