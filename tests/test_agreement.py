@@ -168,6 +168,11 @@ STAIRCASES = {
 }
 
 
+def staircase_sizes(dim):
+    # Many samples for the step give a direction so good that every height is well above the noise.
+    return Sizes(4 * dim, dim, round(1.5 * dim), n_step_samples=6 * dim)
+
+
 def staircase_limits(problem, sizes, ridges, count):
     limit = predict(problem, sizes, 1.0, ridges, theory="staircase", n_spikes=count, row_norms=True)
     return {name: limit.values[name][0] for name in ERRORS}
@@ -176,17 +181,17 @@ def staircase_limits(problem, sizes, ridges, count):
 @pytest.mark.parametrize("case", STAIRCASES)
 def test_infinite_spikes_have_the_errors_of_the_staircase(case):
     problem, spikes = STAIRCASES[case]
-    dim, ridges = 200, (0.1, 3.0)
-    sizes = Sizes(2 * dim, dim, round(1.5 * dim), n_step_samples=6 * dim)
+    dim, ridges = 150, (0.1, 3.0)
+    sizes = staircase_sizes(dim)
     samples, controls = staircase_errors(problem, sizes, ridges, 40 * (spikes - 1), spikes)
     limits = [staircase_limits(problem, sizes, ridges, count) for count in range(spikes + 1)]
     for count in range(1, spikes + 1):
         for name in ERRORS:
-            assert_agrees(controlled(samples[name][:, count], controls), limits[count][name], bias=6 / dim)
+            assert_agrees(controlled(samples[name][:, count], controls), limits[count][name], bias=4 / dim)
             # The height of the step, on the same draws: neither one spike more nor one fewer explains it.
             height = samples[name][:, count - 1] - samples[name][:, count]
             expected = limits[count - 1][name] - limits[count][name]
-            allowed = 6 / dim * limits[0][name] / expected
+            allowed = 4 / dim * limits[0][name] / expected
             assert excess(height, expected, allowed) <= 1
             assert excess(height, 0 * expected, 0.0) > 1
 
@@ -196,19 +201,22 @@ def test_infinite_spikes_have_the_errors_of_the_staircase(case):
 def test_bias_of_the_staircase_shrinks_with_size(case):
     problem, spikes = STAIRCASES[case]
     ridges = (0.1, 3.0)
-    for dim, replicas in ((100, 200), (400, 60)):
-        sizes = Sizes(2 * dim, dim, round(1.5 * dim), n_step_samples=6 * dim)
+    for dim, replicas in ((75, 400), (300, 120)):
+        sizes = staircase_sizes(dim)
         samples, controls = staircase_errors(problem, sizes, ridges, replicas, spikes, seed=1)
         for count in range(1, spikes + 1):
             limits = staircase_limits(problem, sizes, ridges, count)
             for name in ERRORS:
-                assert_agrees(controlled(samples[name][:, count], controls), limits[name], bias=6 / dim)
+                sample = controlled(samples[name][:, count], controls)
+                assert excess(sample, limits[name], bias=4 / dim) <= 1
+                if dim == 300:
+                    assert_agrees(sample, limits[name], bias=4 / dim)
 
 
 def test_row_norms_make_the_difference_that_the_limit_says():
     """Gaussian rows are a leading-order gain over unit rows from the second spike on, on the same draws."""
     dim, ridges, replicas = 100, (0.1,), 60
-    sizes = Sizes(2 * dim, dim, round(1.5 * dim), n_step_samples=6 * dim)
+    sizes = staircase_sizes(dim)
     gaussian, unit = (STAIRCASES[name][0] for name in ("relu, gaussian rows", "relu, unit rows"))
     samples = [staircase_errors(problem, sizes, ridges, replicas, 2)[0] for problem in (gaussian, unit)]
     for name in ERRORS:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
+from firststep import cli_experiments
+
 if TYPE_CHECKING:
     from firststep.compare import Comparison
     from firststep.figures import Figure
@@ -720,3 +722,7 @@ def _save(figure: "Figure", plot: str, notes: _Notes) -> None:
     from firststep import figures
 
     notes.tell(f"figure written to {figures.save(figure, plot)}")
+
+
+for _command in cli_experiments.COMMANDS:
+    main.add_command(_command)

@@ -26,7 +26,7 @@ except ImportError as error:
     raise ImportError("the estimators need scikit-learn 1.6 or newer: install firststep[sklearn]") from error
 
 from firststep.gaussian import Array, Function, function
-from firststep.network import Matrix, features
+from firststep.network import Matrix
 
 DTYPES = ("float64", "float32")
 TARGETS = ("auto", "numbers", "classes")
@@ -70,9 +70,10 @@ class _Sample:
 
 @dataclass(frozen=True, eq=False)
 class _Start:
-    """The network before the step: W0 (N, d), a (N, k), sigma."""
+    """The network before the step: W0 (N, d), biases (N,), a (N, k), sigma."""
 
     weights: Matrix
+    biases: Matrix
     readout: Matrix
     activation: Function
 
@@ -90,7 +91,7 @@ def _gradient(sample: _Sample, start: _Start, weights: Matrix) -> Matrix:
     scale = 1 / np.sqrt(len(weights))
     for part in sample.blocks(len(weights)):
         inputs = sample.inputs[part]
-        before = inputs @ weights.T
+        before = inputs @ weights.T + start.biases
         output = scale * (start.activation(before) @ start.readout)
         pull = (sample.targets[part] - output) * sample.counts[part, None]
         slopes = start.activation.derivative(before)
@@ -112,8 +113,8 @@ def _moved(sample: _Sample, start: _Start, first: Array, step_size: float, n_ste
 class _Design:
     """Features of a sample under given weights, block by block; kept for later passes where they are few."""
 
-    def __init__(self, sample: _Sample, weights: Matrix, activation: Function) -> None:
-        self.sample, self.weights, self.activation = sample, weights, activation
+    def __init__(self, sample: _Sample, start: _Start, weights: Matrix) -> None:
+        self.sample, self.start, self.weights = sample, start, weights
         self.shape = (len(sample), len(weights))
         self._kept: list[Array] | None = [] if len(sample) * len(weights) <= KEEP_ELEMENTS else None
 
@@ -124,7 +125,7 @@ class _Design:
             return
         kept: list[Array] = []
         for part in parts:
-            block = features(self.sample.inputs[part], self.weights, self.activation)
+            block = self.start.activation(self.sample.inputs[part] @ self.weights.T + self.start.biases)
             if self._kept is not None:
                 kept.append(cast(Array, block))
             yield part, cast(Array, block)
@@ -357,6 +358,7 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
         step_size: Any = "auto",
         ridge: Any = "auto",
         *,
+        bias: float = 1.0,
         split: float | None = None,
         whiten: bool = False,
         n_steps: int = 1,
@@ -368,6 +370,7 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
         self.activation = activation
         self.step_size = step_size
         self.ridge = ridge
+        self.bias = bias
         self.split = split
         self.whiten = whiten
         self.n_steps = n_steps
@@ -380,6 +383,8 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
         width, n_steps = _whole("width", self.width), _whole("n_steps", self.n_steps)
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}; got {self.dtype!r}")
+        if isinstance(self.bias, bool) or not isinstance(self.bias, numbers.Real) or not 0 <= self.bias < np.inf:
+            raise ValueError(f"bias must be a finite number, not negative; got {self.bias!r}")
         activation = function(self.activation)
         activation.derivative(np.array([0.5]))
         random = check_random_state(self.random_state)
@@ -397,6 +402,7 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
         shape = np.dtype(self.dtype)
         start = _Start(
             (random.standard_normal((width, dim)) / np.sqrt(live)).astype(shape),
+            (self.bias * random.standard_normal(width)).astype(shape),
             (random.standard_normal((width, outputs)) / np.sqrt(width)).astype(shape),
             activation,
         )
@@ -413,9 +419,9 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
         best = choice.ridges[choice.step, choice.ridge]
         self.weights_ = _moved(taker, start, first, choice.step_size, n_steps)
         if readouts is None:
-            readouts = _ridge(_Design(fitter, self.weights_, activation), np.array([best]))
+            readouts = _ridge(_Design(fitter, start, self.weights_), np.array([best]))
 
-        self.activation_ = activation
+        self.activation_, self.biases_ = activation, start.biases
         self.step_size_, self.ridge_ = choice.step_size, float(best)
         self.loo_path_ = choice.path()
         self.spectrum_ = readouts.spectrum
@@ -481,10 +487,10 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
         # A share of the samples is enough to measure sizes.
         few = sample.at(np.unique(np.linspace(0, len(sample) - 1, min(len(sample), 2000)).astype(np.intp)))
         share = few.counts / few.counts.sum()
-        before = few.inputs @ start.weights.T
+        before = few.inputs @ start.weights.T + start.biases
         if isinstance(self.step_size, str) and self.step_size == "auto":
             moved = (share @ (few.inputs @ gradient.T) ** 2).sum()
-            unit = float(np.sqrt((share @ before**2).sum() / moved)) if moved > 0 else 0.0
+            unit = float(np.sqrt((share @ (before - start.biases) ** 2).sum() / moved)) if moved > 0 else 0.0
             steps = np.unique(np.array(STEP_GRID) * unit / self.n_steps)
         else:
             steps = np.unique(_positive("step_size", self.step_size, zero=True))
@@ -514,7 +520,7 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
         with _Progress(len(step_sizes), bool(self.verbose)) as progress:
             for step_size, row in zip(step_sizes, ridges, strict=True):
                 weights = _moved(taker, start, first, float(step_size), self.n_steps)
-                found = _ridge(_Design(fitter, weights, start.activation), row, leave_out=True)
+                found = _ridge(_Design(fitter, start, weights), row, leave_out=True)
                 squares.append(cast(Array, found.left_out))
                 progress.advance()
         choice = _choose(step_sizes, ridges, squares, fitter.counts, fitter.targets.shape[1], how)
@@ -538,8 +544,8 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
                 first = (whole - part) / others.counts.sum()
                 for i, step_size in enumerate(step_sizes):
                     weights = _moved(others, start, first, float(step_size), self.n_steps)
-                    readouts = _ridge(_Design(others, weights, start.activation), ridges[i])
-                    squares[i][rows] = readouts.errors(_Design(judged, weights, start.activation))
+                    readouts = _ridge(_Design(others, start, weights), ridges[i])
+                    squares[i][rows] = readouts.errors(_Design(judged, start, weights))
                     progress.advance()
         how = f"{len(present)}-fold cross-fitting of step and ridge"
         return _choose(step_sizes, ridges, squares, sample.counts, sample.targets.shape[1], how)
@@ -548,7 +554,8 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
         size = max(64, BLOCK_ELEMENTS // len(self.weights_))
         for low in range(0, len(inputs), size):
             part = slice(low, low + size)
-            yield part, features(self._standardised(inputs[part]), self.weights_, self.activation_)
+            before = self._standardised(inputs[part]) @ self.weights_.T + self.biases_
+            yield part, self.activation_(before)
 
     def _outputs(self, inputs: Array) -> Array:
         """Values (n, k) of the fitted network, in the units of the targets."""
@@ -866,6 +873,7 @@ n_features_in_, feature_names_in_
         step_size: Any = "auto",
         ridge: Any = "auto",
         *,
+        bias: float = 1.0,
         split: float | None = None,
         whiten: bool = False,
         n_steps: int = 1,
@@ -879,6 +887,7 @@ n_features_in_, feature_names_in_
             activation,
             step_size,
             ridge,
+            bias=bias,
             split=split,
             whiten=whiten,
             n_steps=n_steps,

@@ -187,6 +187,17 @@ class Problem:
             ]
         return tuple(found)
 
+    def replaced(self, **changes: Any) -> Self:
+        """The same problem with some of its fields changed.
+
+        Examples
+        --------
+        >>> Problem("relu", "identity").replaced(rows="sphere").rows
+        'sphere'
+        """
+        names = ("activation", "teacher", "noise_std", "rows", "readout", "initial_output")
+        return type(self)(**({name: getattr(self, name) for name in names} | changes))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain description from which `from_dict` builds the problem again (callables excepted)."""
         return {
@@ -308,7 +319,9 @@ class Sizes:
         return cls(n_samples, dim, width, cast(int, n_step_samples))
 
     @classmethod
-    def from_cui(cls, dim: int, sample_ratio: float, width_ratio: float = 1.0, step_ratio: float = 1.0) -> Self:
+    def from_cui(
+        cls, dim: int, sample_ratio: float, width_ratio: float = 1.0, step_ratio: float = 1.0
+    ) -> Self:
         """Sizes from n/N, N/d and n0/d, the ratios of the alpha = 1/2 theory [Cui24].
 
         Examples
@@ -352,7 +365,9 @@ def _ratio(name: str, value: float) -> float:
 def step_sizes_of(sizes: Sizes, step_sizes: ArrayLike | None, step_exponents: ArrayLike | None) -> Array:
     """Array (S,) of step sizes eta from either way of giving them, checked."""
     if (step_sizes is None) == (step_exponents is None):
-        raise ValueError("give either step_sizes (eta) or step_exponents (alpha, eta = n0^alpha), not both or neither")
+        raise ValueError(
+            "give either step_sizes (eta) or step_exponents (alpha, eta = n0^alpha), not both or neither"
+        )
     if step_exponents is not None:
         values = np.atleast_1d(np.asarray(sizes.step_size(step_exponents), dtype=float))
     else:
@@ -460,7 +475,9 @@ class Outcome:
         rows = self.rows()
         head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
         body = "".join(
-            "<tr>" + "".join(f"<td>{'–' if v is None else format(v, '.5g')}</td>" for v in row.values()) + "</tr>"
+            "<tr>"
+            + "".join(f"<td>{'–' if v is None else format(v, '.5g')}</td>" for v in row.values())
+            + "</tr>"
             for row in rows
         )
         return f"<table><caption>{escape(self.source)}</caption><tr>{head}</tr>{body}</table>"

@@ -117,8 +117,8 @@ class LocalBackend:
 
     fragile = True
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, workers: int, function: Callable[[Task], Finished] = compute) -> None:
+        self.workers, self.function = workers, function
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, task: Task) -> "Future[Finished]":
@@ -126,13 +126,13 @@ class LocalBackend:
         with _worker_environment():
             if self._pool is not None:
                 try:
-                    return self._pool.submit(compute, task)
+                    return self._pool.submit(self.function, task)
                 except BrokenExecutor:
                     # What was under way in it learns of that by itself.
                     self.renew()
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=start_worker)
-            return self._pool.submit(compute, task)
+            return self._pool.submit(self.function, task)
 
     def renew(self) -> None:
         """Replace a broken pool."""
@@ -209,12 +209,14 @@ class ExecutorBackend:
 
     fragile = False
 
-    def __init__(self, executor: Executor, workers: int = 1) -> None:
-        self.executor, self.workers = executor, workers
+    def __init__(
+        self, executor: Executor, workers: int = 1, function: Callable[[Task], Finished] = compute
+    ) -> None:
+        self.executor, self.workers, self.function = executor, workers, function
 
     def submit(self, task: Task) -> "Future[Finished]":
         """Start a task."""
-        return self.executor.submit(compute, task)
+        return self.executor.submit(self.function, task)
 
     def renew(self) -> None:
         """Raise, since the executor is not ours to replace."""
@@ -227,7 +229,9 @@ class ExecutorBackend:
 class DaskBackend(ExecutorBackend):
     """A Dask cluster: one that the user started, or ``"local"`` for one on this machine."""
 
-    def __init__(self, address: str, workers: int | None = None) -> None:
+    def __init__(
+        self, address: str, workers: int | None = None, function: Callable[[Task], Finished] = compute
+    ) -> None:
         try:
             dask: Any = import_module("distributed")
         except ImportError as error:
@@ -247,9 +251,8 @@ class DaskBackend(ExecutorBackend):
             raise RuntimeError(f"no Dask scheduler answers at {address!r}: {error}") from error
         known = self._client.scheduler_info(n_workers=-1)["workers"]
         self._check(address, known)
-        super().__init__(
-            self._client.get_executor(), max(1, sum(worker["nthreads"] for worker in known.values()))
-        )
+        threads = max(1, sum(worker["nthreads"] for worker in known.values()))
+        super().__init__(self._client.get_executor(), threads, function)
 
     def _check(self, address: str, known: dict[str, Any]) -> None:
         """Refuse workers whose numbers would be others."""
@@ -322,8 +325,8 @@ def execute(
     """Run tasks until all are done or failed, or until `stopped` says so.
 
     When a worker dies, what was under way is run again, one task at a time, until it is known which of them
-    ends its worker; that one has failed after `MOST_DEATHS` deaths, and the others go on. None among the tasks
-    means that there is nothing to start just now.
+    ends its worker; that one has failed after `MOST_DEATHS` deaths, and the others go on. None among the
+    tasks means that there is nothing to start just now.
     """
     queue = iter(tasks)
     suspects: deque[Task] = deque()

@@ -114,6 +114,7 @@ Rows = Literal["gaussian", "sphere"]
 Readout = Literal["gaussian", "rademacher", "constant"]
 InitialOutput = Literal["vanishing", "order_one"]
 Extra = Literal["spiked", "gaussian", "linear", "weights"]
+FigureKind = Literal["against_step", "against", "weights", "universality"]
 TheoryName = Literal["unified", "staircase", "random_features"]
 
 
@@ -257,7 +258,7 @@ class TheorySection(_Section):
 class FigureSection(_Section):
     """A figure of the report."""
 
-    kind: str = Field(description="which figure")
+    kind: FigureKind = Field(description="which figure")
     title: str = Field("", description="above the figure; made from the setting unless given")
     caption: str = Field("", description="what is seen, in a sentence or two")
     x: str = Field("", description="swept name along the horizontal axis")

@@ -5,16 +5,14 @@ Beyond its rank-one part the gradient is, neuron by neuron, :math:`2 c_2 a_j M w
 .. math:: M = \frac{1}{n_0} X^\top \mathrm{diag}(y - f_0) X ,
 
 plus a remainder that acts as independent noise [firststep, unified]. This module computes the law of M in the limit as
-Gauss quadrature: the scalar law mu (a typical direction), and the matrix-valued law at the step direction b, at the
-part of beta orthogonal to it, and, if the initial output is of order one, at what is left of :math:`W_0^\top a`.
+Gauss quadrature: the scalar law mu (a typical direction), and the matrix-valued law at beta, at the noise w in the step
+direction :math:`b = c_{*1}\beta + w`, and, if the initial output is of order one, at :math:`W_0^\top a`.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +35,8 @@ class RestLaw:
     special_nodes : ndarray (L',)
         Nodes of the matrix-valued law.
     special_vectors : ndarray (L', p)
-        Its weights are the outer products of the rows; directions are b, e1 (and e2), orthonormal.
+        Its weights are the outer products of the rows; the directions are beta, W0^T a for an initial output of order
+        one, and w, the rest of the step direction: orthonormal in the limit.
     mean, second_moment : float
         First two moments of mu.
     """
@@ -131,14 +130,17 @@ def _label_moments(
         given.append(moments)
     for i in powers:
         scaled = [Decimal(w) / total * Decimal(t) ** i for w, t in zip(weights, nodes, strict=True)]
-        powers[i] = [sum((w * m[k] for w, m in zip(scaled, given, strict=True)), Decimal(0)) for k in range(order + 2)]
+        powers[i] = [
+            sum((w * m[k] for w, m in zip(scaled, given, strict=True)), Decimal(0)) for k in range(order + 2)
+        ]
     found = {(i, 0): values_ for i, values_ in powers.items()}
     # Stein in t2, whose covariance with y is -c_1: E[y^k t2] = -c_1 k E[y^(k-1)], and so on.
     zero = Decimal(0)
     for i in (0, 1):
         found[i, 1] = [-slope * k * powers[i][k - 1] if k else zero for k in range(order + 2)]
     found[0, 2] = [
-        powers[0][k] + (slope**2 * k * (k - 1) * powers[0][k - 2] if k > 1 else zero) for k in range(order + 2)
+        powers[0][k] + (slope**2 * k * (k - 1) * powers[0][k - 2] if k > 1 else zero)
+        for k in range(order + 2)
     ]
     return found
 
@@ -153,9 +155,13 @@ def _times(left: Series, right: Series) -> Series:
 
 
 def _moments(
-    teacher: Function, noise_variance: float, step_ratio: float, output: tuple[float, float] | None, order: int
+    teacher: Function,
+    noise_variance: float,
+    step_ratio: float,
+    output: tuple[float, float] | None,
+    order: int,
 ) -> tuple[Series, list[list[list[Decimal]]]]:
-    """Moments of mu, and of the matrix-valued law in the orthonormal directions b, e1 (, e2)."""
+    """Moments of mu, and of the matrix-valued law in the orthonormal directions beta (, W0^T a), w."""
     labels = _label_moments(teacher, noise_variance, output, order + 2)
     ratio = Decimal(step_ratio)
     zero, one = Decimal(0), Decimal(1)
@@ -182,7 +188,10 @@ def _moments(
     pair = lambda a, b: (a[0] + b[0], a[1] + b[1])  # noqa: E731
     # (zeta - M)^-1 on the axes is s (1 - s E[y t t'] - s V)^-1 with V = v^T (zeta - M')^-1 v'.
     block = [[form(*pair(a, b)) for b in axes] for a in axes]
-    inner = [[[labels[pair(a, b)][1], *block[i][j][1:order]] for j, b in enumerate(axes)] for i, a in enumerate(axes)]
+    inner = [
+        [[labels[pair(a, b)][1], *block[i][j][1:order]] for j, b in enumerate(axes)]
+        for i, a in enumerate(axes)
+    ]
     axis = _inverse_one_minus([[[zero, *inner[i][j]] for j in range(size)] for i in range(size)], order)
     cross = [form(*a) for a in axes]
     own = form(0, 0)
@@ -202,24 +211,11 @@ def _moments(
     for i in range(size):
         quad = [a + b for a, b in zip(quad, [zero, *_times(mixed[i], cross[i])[:order]], strict=True)]
     raw[size][size] = quad[1 : order + 1]
-    signal = [labels[1, 0][1]] + ([labels[0, 1][1]] if output is not None else [])
-    basis = _orthonormal(signal, raw[size][size][0])
+    # The axis w is not normalised yet.
+    norm = raw[size][size][0].sqrt()
+    scale = [one] * size + [one / norm if norm else zero]
     return moment[:order], [
-        [
-            [
-                sum(
-                    (
-                        basis[p][i] * basis[q][j] * raw[i][j][k]
-                        for i in range(size + 1)
-                        for j in range(size + 1)
-                        if basis[p][i] and basis[q][j]
-                    ),
-                    zero,
-                )
-                for q in range(size + 1)
-            ]
-            for p in range(size + 1)
-        ]
+        [[scale[i] * scale[j] * raw[i][j][k] for j in range(size + 1)] for i in range(size + 1)]
         for k in range(order)
     ]
 
@@ -260,24 +256,6 @@ def _inverse_one_minus(matrix: list[list[Series]], order: int) -> list[list[Seri
     return result
 
 
-def _orthonormal(signal: Sequence[Decimal], rest: Decimal) -> list[list[Decimal]]:
-    """Coefficients of b, e1 (, e2) in the axes beta (, theta) and w; b = signal + w with |w|^2 = rest."""
-    metric = [Decimal(1)] * len(signal) + [rest]
-    vectors = [[*signal, Decimal(1)]]
-    for i in range(len(signal)):
-        vectors.append([Decimal(int(i == j)) for j in range(len(signal) + 1)])
-    found: list[list[Decimal]] = []
-    for vector in vectors:
-        for other in found:
-            overlap = sum((m * a * b for m, a, b in zip(metric, vector, other, strict=True)), Decimal(0))
-            vector = [a - overlap * b for a, b in zip(vector, other, strict=True)]
-        norm = sum((m * a * a for m, a in zip(metric, vector, strict=True)), Decimal(0)).sqrt()
-        if norm < Decimal("1e-30"):
-            raise ValueError("the step direction is parallel to the teacher: n_step_samples is too large for dim")
-        found.append([a / norm for a in vector])
-    return found
-
-
 def _gauss(moments: Sequence[Sequence[Sequence[Decimal]]], levels: int) -> tuple[Array, Array]:
     """Nodes and weight vectors of block Gauss quadrature from matrix moments, orders 0 … 2 levels.
 
@@ -287,13 +265,14 @@ def _gauss(moments: Sequence[Sequence[Sequence[Decimal]]], levels: int) -> tuple
     directions = len(moments[0])
     index = [(k, a) for k in range(levels) for a in range(directions)]
     factor: list[list[Decimal]] = []
-    scale = max(abs(moments[2 * k][a][a]) for k, a in index) ** (Decimal(1) / (2 * levels)) if levels > 1 else Decimal(1)
-    del scale
     for row, (i, a) in enumerate(index):
         line: list[Decimal] = []
         for column in range(row + 1):
             j, b = index[column]
-            value = moments[i + j][a][b] - sum((x * y for x, y in zip(line, factor[column] if column < row else line, strict=False)), Decimal(0))
+            value = moments[i + j][a][b] - sum(
+                (x * y for x, y in zip(line, factor[column] if column < row else line, strict=False)),
+                Decimal(0),
+            )
             if column < row:
                 line.append(value / factor[column][column])
             else:
@@ -330,7 +309,3 @@ def _solve_lower(factor: list[list[Decimal]], right: list[list[Decimal]]) -> lis
         pivot = factor[i][i]
         rows.append([x / pivot for x in current])
     return rows
-
-
-def _unused(_: Any) -> float:
-    return math.nan

@@ -1,0 +1,660 @@
+"""The commands for experiments: run, reproduce, status, export, report and doctor."""
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from firststep.experiment import Experiment, Progress, Results
+    from firststep.store import Store
+
+OUTPUT = "results"
+STORE_NAME = "store.db"
+# Seconds between two lines of progress where there is no terminal for a bar.
+LINE_SECONDS = 10.0
+
+Command = Callable[..., Any]
+
+
+def _say(text: str, quiet: bool = False) -> None:
+    """Print a remark to standard error, where it does not mix with results."""
+    if not quiet:
+        click.echo(text, err=True, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def _options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+store_option = click.option(
+    "--store",
+    "store_path",
+    type=click.Path(dir_okay=False),
+    default=str(Path(OUTPUT) / STORE_NAME),
+    show_default=True,
+    help="The file that keeps finished points.",
+)
+run_options = _options(
+    click.option(
+        "--jobs", "-j", type=click.IntRange(min=1), help="Processes; one for each core unless given."
+    ),
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Run on a Dask cluster: tcp://host:8786, or 'local' for one on this machine.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Say what is to do and how long it takes, and stop."),
+    click.option("--retry-failed", is_flag=True, help="Try tasks again that failed before."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
+    click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks."),
+)
+
+
+@contextmanager
+def _told_in_lines() -> Iterator[None]:
+    """Show all mistakes of an experiment file, one to a line, and end with exit code 2."""
+    from firststep.experiment import ExperimentError
+
+    try:
+        yield
+    except ExperimentError as error:
+        _say(f"{click.style('Error:', fg='red', bold=True)} {error}")
+        raise click.exceptions.Exit(2) from None
+
+
+@contextmanager
+def _store(path: str, *, read_only: bool = False) -> Iterator["Store"]:
+    from firststep.store import open_store
+
+    if not read_only:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with open_store(path, read_only=read_only) as store:
+        yield store
+
+
+class _Shown:
+    """Progress on a bar where there is a terminal, in lines elsewhere, or not at all."""
+
+    def __init__(self, name: str, quiet: bool) -> None:
+        self.name, self.quiet = name, quiet
+        self.bar: Any = None
+        self.last = time.monotonic()
+        self.on_terminal = sys.stderr.isatty() and not quiet
+
+    def __call__(self, state: "Progress") -> None:
+        if self.quiet or not state.total:
+            return
+        if self.on_terminal:
+            self._update_bar(state)
+        elif time.monotonic() - self.last > LINE_SECONDS:
+            self.last = time.monotonic()
+            _say(f"{self.name}: {_progress_text(state)}")
+
+    def _update_bar(self, state: "Progress") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        if self.bar is None:
+            columns = (
+                TextColumn(self.name),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rest]}"),
+            )
+            self.bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self.bar.add_task("", total=state.total, rest="")
+            self.bar.start()
+        self.bar.update(
+            self.bar.task_ids[0],
+            total=state.total,
+            completed=state.done + state.failed,
+            rest=_progress_text(state, counts=False),
+        )
+
+    def end(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+def _progress_text(state: "Progress", counts: bool = True) -> str:
+    parts = [f"{state.done} of {state.total} points"] if counts else ["points"]
+    if state.failed:
+        parts.append(f"{state.failed} failed")
+    parts.append(f"{state.rate:.3g}/s")
+    if state.remaining is not None:
+        parts.append(f"{duration(state.remaining)} left")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """A time for people.
+
+    Examples
+    --------
+    >>> duration(0.4), duration(75), duration(7300)
+    ('1 s', '75 s', '2 h 2 min')
+    """
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _resume_command() -> str:
+    return shlex.join(["firststep", *sys.argv[1:]])
+
+
+def _run_one(
+    experiment: "Experiment",
+    store: "Store",
+    name: str,
+    document: str,
+    *,
+    jobs: int | None,
+    scheduler: str | None,
+    retry_failed: bool,
+    quiet: bool,
+) -> "Results":
+    """Run an experiment with progress; a signal ends with its exit code and the command that resumes."""
+    from firststep.experiment import Interrupted, run
+
+    shown = _Shown(name, quiet)
+    try:
+        return run(
+            experiment,
+            store,
+            name=name,
+            jobs=jobs,
+            scheduler=scheduler,
+            retry_failed=retry_failed,
+            progress=shown,
+            document=document,
+        )
+    except Interrupted as stop:
+        shown.end()
+        _say(f"{stop}; everything finished is kept in {store.path}. To go on:\n  {_resume_command()}")
+        raise click.exceptions.Exit(128 + stop.number) from None
+    finally:
+        shown.end()
+
+
+def _plan_facts(experiment: "Experiment", store: "Store", jobs: int | None) -> dict[str, Any]:
+    from firststep.experiment import plan
+
+    found = plan(experiment, store, jobs=jobs)
+    return {
+        "points": found.points,
+        "present": found.present,
+        "replicas": found.replicas,
+        "tasks": found.tasks,
+        "failed_before": found.failed_before,
+        "estimated_seconds": found.seconds,
+        "memory_per_worker": found.memory_per_worker,
+    }
+
+
+def _tell_plan(name: str, facts: dict[str, Any]) -> None:
+    lines = [f"{name}: {facts['points']} points, {facts['present']} of them already there"]
+    if facts["tasks"]:
+        lines.append(
+            f"  {facts['tasks']} replicas to run, about {duration(facts['estimated_seconds'])} and "
+            f"{facts['memory_per_worker'] / 2**20:.0f} MiB for each worker"
+        )
+    if facts["failed_before"]:
+        lines.append(
+            f"  {facts['failed_before']} tasks failed before and are left out; --retry-failed tries again"
+        )
+    click.echo("\n".join(lines))
+
+
+def _tell_failures(store: "Store", quiet: bool) -> int:
+    failures = store.failures()
+    for label, message in failures.values():
+        _say(f"failed: {label}: {message}", quiet)
+    return len(failures)
+
+
+def _tell_agreement(name: str, results: "Results") -> None:
+    click.echo(f"{name}: {results.experiment.title}")
+    for entry in results.agreement():
+        click.echo(
+            f"  {entry['theory']}, {entry['quantity'].replace('_', ' ')}: {entry['points']} points, distance "
+            f"in standard errors: median {entry['median']:.1f}, largest {entry['largest']:.1f}"
+        )
+    if results.missing:
+        click.echo(f"  {results.missing} points are missing")
+
+
+@click.command(short_help="Run an experiment file.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--variant", help="Use the [variant.NAME] of the file.")
+@store_option
+@click.option(
+    "--figures", "folder", type=click.Path(file_okay=False), help="Draw the figures into this folder."
+)
+@run_options
+def run(
+    file: str,
+    variant: str | None,
+    store_path: str,
+    folder: str | None,
+    jobs: int | None,
+    scheduler: str | None,
+    dry_run: bool,
+    retry_failed: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    r"""Run an experiment FILE, or go on with it: what the store has is not computed again.
+
+    \b
+    Examples:
+      firststep run experiment.toml --dry-run
+      firststep run experiment.toml --jobs 4
+      firststep run experiment.toml --scheduler tcp://head:8786
+    """
+    from firststep.experiment import parse
+
+    with _told_in_lines():
+        text = Path(file).read_text(encoding="utf-8")
+        experiment = parse(text, variant=variant, origin=file)
+        name = Path(file).stem
+        with _store(store_path) as store:
+            if dry_run:
+                facts = _plan_facts(experiment, store, jobs)
+                click.echo(json.dumps(facts, indent=2)) if as_json else _tell_plan(name, facts)
+                return
+            document = json.dumps({"text": text, "variant": variant})
+            results = _run_one(
+                experiment,
+                store,
+                name,
+                document,
+                jobs=jobs,
+                scheduler=scheduler,
+                retry_failed=retry_failed,
+                quiet=quiet,
+            )
+            if as_json:
+                click.echo(json.dumps(_json_of(name, results), indent=2, allow_nan=False))
+            else:
+                _tell_agreement(name, results)
+            if folder is not None:
+                for path in _draw_figures(results, name, Path(folder)):
+                    _say(f"figure written to {path}", quiet)
+            if _tell_failures(store, quiet):
+                raise click.exceptions.Exit(1)
+
+
+def _json_of(name: str, results: "Results") -> dict[str, Any]:
+    return {
+        "name": name,
+        "title": results.experiment.title,
+        "missing": results.missing,
+        "agreement": results.agreement(),
+        "rows": _finite(results.rows()),
+    }
+
+
+def _finite(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    import math
+
+    return [
+        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        for row in rows
+    ]
+
+
+def _draw_figures(results: "Results", name: str, folder: Path, kinds: Sequence[str] = ("svg",)) -> list[Path]:
+    from firststep import figures
+    from firststep.experiment import build_figures
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for place, figure in enumerate(build_figures(results), start=1):
+        suffix = f"-{place}" if len(results.experiment.figure) > 1 else ""
+        written += [figures.save(figure, folder / f"{name}{suffix}.{kind}") for kind in kinds]
+    return written
+
+
+@click.command(short_help="Reproduce the papers' figures into a report.")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--quick/--full", default=True, show_default=True, help="Small sizes in minutes, or the papers' own."
+)
+@click.option("--list", "listing", is_flag=True, help="Show the experiments and stop.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False),
+    default=OUTPUT,
+    show_default=True,
+    help="Folder for the store, the figures and report.html.",
+)
+@click.option("--variant", hidden=True, help="Another variant than quick and full.")
+@run_options
+def reproduce(
+    names: tuple[str, ...],
+    quick: bool,
+    listing: bool,
+    output: str,
+    variant: str | None,
+    jobs: int | None,
+    scheduler: str | None,
+    dry_run: bool,
+    retry_failed: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    r"""Reproduce published figures: all of them, or the NAMES that --list shows.
+
+    \b
+    Examples:
+      firststep reproduce
+      firststep reproduce moniri-setting-2 --full --jobs 8
+      firststep reproduce --list
+    """
+    from firststep.experiment import builtin_experiments, parse
+
+    with _told_in_lines():
+        known = builtin_experiments()
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise click.UsageError(f"there is no experiment {unknown[0]!r}; known are {', '.join(known)}")
+        chosen = {name: known[name] for name in names or known}
+        which = variant or ("quick" if quick else None)
+        experiments = {name: parse(text, variant=which, origin=name) for name, text in chosen.items()}
+        if listing:
+            width = max(map(len, experiments))
+            for name, experiment in experiments.items():
+                click.echo(f"{name:<{width}}  {experiment.title}")
+            return
+        with _store(str(Path(output) / STORE_NAME)) as store:
+            if dry_run:
+                facts = {
+                    name: _plan_facts(experiment, store, jobs) for name, experiment in experiments.items()
+                }
+                if as_json:
+                    click.echo(json.dumps(facts, indent=2))
+                else:
+                    for name, entry in facts.items():
+                        _tell_plan(name, entry)
+                return
+            started = time.monotonic()
+            found: dict[str, Results] = {}
+            for name, experiment in experiments.items():
+                document = json.dumps(
+                    {"text": chosen[name], "variant": which, "command": f"reproduce {name}"}
+                )
+                found[name] = _run_one(
+                    experiment,
+                    store,
+                    name,
+                    document,
+                    jobs=jobs,
+                    scheduler=scheduler,
+                    retry_failed=retry_failed,
+                    quiet=quiet,
+                )
+                _draw_figures(found[name], name, Path(output) / "figures", ("svg", "png"))
+                if not as_json:
+                    _tell_agreement(name, found[name])
+            failures = store.failures()
+            target = _write_report(found, Path(output) / "report.html", variant=which, failures=failures)
+            if as_json:
+                click.echo(
+                    json.dumps([_json_of(name, results) for name, results in found.items()], allow_nan=False)
+                )
+            _say(f"report written to {target} ({duration(time.monotonic() - started)})", quiet)
+            if _tell_failures(store, quiet):
+                raise click.exceptions.Exit(1)
+
+
+def _write_report(
+    found: dict[str, "Results"], target: Path, *, variant: str | None, failures: dict[str, tuple[str, str]]
+) -> Path:
+    from firststep.report import Section, write_report
+
+    flag = {"quick": " --quick", None: " --full"}.get(variant, f" --variant {variant}")
+    sections = [
+        Section(name, results, f"firststep reproduce {name}{flag}") for name, results in found.items()
+    ]
+    return write_report(sections, target, failures=failures)
+
+
+def _remembered(store: "Store") -> dict[str, tuple[str, "Experiment"]]:
+    """Experiments of a store by name, the latest under each, with the command that runs them."""
+    from firststep.experiment import parse
+
+    found = {}
+    for entry in store.experiments():
+        if not entry["document"]:
+            continue
+        document = json.loads(entry["document"])
+        variant = document.get("variant")
+        command = document.get("command")
+        if command:
+            command = f"firststep {command} {'--quick' if variant == 'quick' else '--full'}"
+        else:
+            command = f"firststep run {entry['name']}.toml" + (f" --variant {variant}" if variant else "")
+        found[entry["name"]] = (command, parse(document["text"], variant=variant, origin=entry["name"]))
+    return found
+
+
+@click.command(short_help="What a store holds.")
+@store_option
+@click.option("--migrate", is_flag=True, help="Convert a store of an older version, keeping a copy.")
+@click.option("--check", is_flag=True, help="Check every page of the file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(store_path: str, migrate: bool, check: bool, as_json: bool) -> None:
+    """Show the experiments of a store, how far each is, and what failed."""
+    from firststep.experiment import plan
+
+    if migrate:
+        from firststep.store import migrate as convert
+
+        copy = convert(store_path)
+        _say("nothing to migrate" if copy is None else f"migrated; the old file is kept as {copy}")
+    with _told_in_lines(), _store(store_path, read_only=True) as store:
+        facts: dict[str, Any] = {"store": store_path, "points": store.count(), "experiments": {}}
+        for name, (command, experiment) in _remembered(store).items():
+            found = plan(experiment, store)
+            facts["experiments"][name] = {
+                "title": experiment.title,
+                "points": found.points,
+                "present": found.present,
+                "command": command,
+            }
+        facts["failures"] = [f"{label}: {message}" for label, message in store.failures().values()]
+        facts["runs"] = store.active_runs()
+        if check:
+            facts["check"] = store.check()
+        if as_json:
+            click.echo(json.dumps(facts, indent=2))
+            return
+        click.echo(f"{store_path}: {facts['points']} rows")
+        for name, entry in facts["experiments"].items():
+            done = "complete" if entry["present"] == entry["points"] else f"to go on: {entry['command']}"
+            click.echo(f"  {name}: {entry['present']} of {entry['points']} points, {done}")
+        for text in facts["failures"]:
+            click.echo(f"  failed: {text}")
+        for pid in facts["runs"]:
+            click.echo(f"  process {pid} is running into it")
+        if check:
+            click.echo(f"  check: {facts['check']}")
+
+
+@click.command(short_help="Write a store's rows to a file.")
+@click.argument("target", type=click.Path(dir_okay=False))
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["csv", "parquet", "netcdf"]),
+    help="By the name's end unless given.",
+)
+@store_option
+@click.option(
+    "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; may be repeated."
+)
+def export(target: str, kind: str | None, store_path: str, where: tuple[str, ...]) -> None:
+    r"""Write the rows of a store to TARGET, one for each replica or theory, step size and ridge.
+
+    \b
+    Examples:
+      firststep export rows.csv
+      firststep export points.nc --where source=simulation --where width=750
+    """
+    kind = kind or {".csv": "csv", ".parquet": "parquet", ".nc": "netcdf"}.get(Path(target).suffix)
+    if kind is None:
+        raise click.UsageError(f"{target!r} ends in none of .csv, .parquet and .nc: give --format")
+    wanted: dict[str, Any] = {}
+    for entry in where:
+        name, found, value = entry.partition("=")
+        if not found:
+            raise click.UsageError(f"--where wants COLUMN=VALUE, got {entry!r}")
+        wanted[name] = _value(value)
+    with _store(store_path, read_only=True) as store:
+        if not store.rows(**wanted):
+            raise ValueError(f"{store_path} has no rows" + (" with these values" if wanted else ""))
+        if kind == "csv":
+            store.to_csv(target, **wanted)
+        elif kind == "parquet":
+            store.to_parquet(target, **wanted)
+        else:
+            store.to_xarray(**wanted).to_netcdf(target, engine="h5netcdf")
+    _say(f"rows written to {target}")
+
+
+def _value(text: str) -> Any:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+@click.command(short_help="Make the report again from a store.")
+@click.argument("names", nargs=-1)
+@store_option
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    default=str(Path(OUTPUT) / "report.html"),
+    show_default=True,
+    help="The HTML file.",
+)
+def report(names: tuple[str, ...], store_path: str, output: str) -> None:
+    """Make the report of a store's experiments, or of the NAMES among them, without computing anything."""
+    from firststep.experiment import collect
+    from firststep.report import Section, write_report
+
+    with _told_in_lines(), _store(store_path, read_only=True) as store:
+        known = _remembered(store)
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise click.UsageError(
+                f"{store_path} has no experiment {unknown[0]!r}; it has {', '.join(known) or 'none'}"
+            )
+        if not known:
+            raise ValueError(f"{store_path} has no experiments: firststep run or reproduce makes some")
+        sections = [
+            Section(name, collect(store, experiment), command)
+            for name, (command, experiment) in known.items()
+            if name in (names or known)
+        ]
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        _say(f"report written to {write_report(sections, Path(output), failures=store.failures())}")
+
+
+@click.command(short_help="Versions, BLAS, threads, memory.")
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(store_path: str, as_json: bool) -> None:
+    """Show what the numbers and the speed depend on, and what is missing."""
+    facts = _diagnosis(store_path)
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        shown = "; ".join(map(str, value)) if isinstance(value, list) else value
+        click.echo(f"{name.replace('_', ' ')}: {shown}")
+
+
+def _diagnosis(store_path: str) -> dict[str, Any]:
+    import platform
+    import shutil
+    import sqlite3
+    from importlib.metadata import PackageNotFoundError, version
+
+    import numpy as np
+    from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
+
+    from firststep import __version__
+    from firststep.simulate import available_memory
+    from firststep.store import StoreError, open_store
+
+    def installed(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "missing"
+
+    memory = available_memory()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    size = 512
+    matrix = np.full((size, size), 0.5)
+    started = time.perf_counter()
+    for _ in range(4):
+        matrix @ matrix
+    rate = 4 * 2 * size**3 / (time.perf_counter() - started) / 1e9
+    facts: dict[str, Any] = {
+        "firststep": __version__,
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        "numpy": installed("numpy"),
+        "scipy": installed("scipy"),
+        "sqlite": sqlite3.sqlite_version,
+        "extras": [
+            f"{extra} ({', '.join(f'{package} {installed(package)}' for package in packages)})"
+            for extra, packages in {
+                "plot": ("matplotlib",),
+                "experiments": ("pydantic",),
+                "report": ("latex2mathml",),
+                "export": ("xarray", "pyarrow", "h5netcdf"),
+                "dask": ("distributed",),
+            }.items()
+        ],
+        "blas": [
+            f"{pool.get('internal_api')} {pool.get('version')}, {pool.get('num_threads')} threads"
+            for pool in threadpool_info()
+            if pool.get("user_api") == "blas"
+        ],
+        "cores": cores,
+        "gemm_gflops": round(rate, 1),
+        "memory_gib": None if memory is None else round(memory / 2**30, 2),
+        "disk_free_gib": round(shutil.disk_usage(Path.cwd()).free / 2**30, 2),
+    }
+    try:
+        with open_store(store_path, read_only=True) as store:
+            facts["store"] = f"{store_path}: {store.count()} rows, {store.check()}"
+    except StoreError as error:
+        facts["store"] = str(error)
+    return facts
+
+
+COMMANDS = (run, reproduce, status, export, report, doctor)

@@ -1,0 +1,337 @@
+"""Figures of experiments as plain data: which numbers go where; drawing is the business of figures.py."""
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from firststep import figures
+from firststep.experiment.results import Predicted, Results
+from firststep.experiment.schema import FigureSection
+from firststep.figures import Figure, Panel, Series, number_text
+from firststep.problem import Outcome
+from firststep.theory.bounds import best_linear_error, best_neuron
+from firststep.theory.weights import spiked_weights
+
+SYMBOLS = {
+    "step_size": "η",
+    "step_exponent": "α",
+    "ridge": "λ",
+    "ridge_cui": "λ_C",
+    "n_samples": "n",
+    "dim": "d",
+    "width": "N",
+    "n_step_samples": "n₀",
+    "phi": "d/n",
+    "psi": "d/N",
+    "psi1": "n/d",
+    "psi2": "N/d",
+    "samples_per_width": "n/N",
+    "step_samples_per_dim": "n₀/d",
+    "noise_std": "noise",
+}
+AXES = {
+    "step_size": "step size η",
+    "step_exponent": "step exponent α = log η / log n₀",
+    "ridge": "ridge λ",
+    "n_samples": "samples n",
+    "width": "width N",
+    "psi1": "samples per dimension n/d",
+    "psi2": "width per dimension N/d",
+    "samples_per_width": "samples per neuron n/N",
+}
+WORDS = figures.WORDS | {
+    "risk": "test error without the noise",
+    "weights_top": "largest singular value of W₁",
+    "weights_alignment": "squared overlap of its vector with β",
+}
+LINE_STYLES = ("solid", "dashed", "dotted", "dashdot")
+
+
+def build_figures(results: Results) -> list[Figure]:
+    """The figures that an experiment asks for, from what has been computed of it."""
+    made = []
+    for section in results.experiment.figure:
+        figure = KINDS[section.kind](results, section)
+        title = section.title or figure.title
+        made.append(replace(figure, title=title, caption=section.caption or figure.caption))
+    return made
+
+
+def _value(row: Mapping[str, Any], quantity: str) -> float:
+    """A number of a row; the risk is the test error without the noise [Ba22]."""
+    if quantity == "risk":
+        return float(row["test_error"]) - float(row["noise_std"]) ** 2
+    found = row.get(quantity)
+    return math.nan if found is None else float(found)
+
+
+def _stderr(row: Mapping[str, Any], quantity: str) -> float:
+    found = row.get(f"{'test_error' if quantity == 'risk' else quantity}_stderr")
+    return math.nan if found is None else float(found)
+
+
+def _rows(outcomes: Iterable[Outcome], coordinates: Mapping[Any, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Outcomes as flat rows with the values of what is swept."""
+    rows = []
+    for outcome in outcomes:
+        for row in outcome.rows():
+            pair = (outcome.problem.key, outcome.sizes, row["step_size"], row["ridge"])
+            if pair in coordinates:
+                rows.append({"noise_std": outcome.problem.noise_std, **row, **coordinates[pair]})
+    return rows
+
+
+def _coordinates(results: Results, predicted: Predicted | None = None) -> dict[Any, Mapping[str, Any]]:
+    from firststep.experiment.plan import expand
+
+    points = results.points
+    if predicted is not None and predicted.theory.curve:
+        points = expand(results.experiment, predicted.theory.curve)
+    return {(p.problem.key, p.sizes, p.step_size, p.ridge): p.coordinates for p in points}
+
+
+def _described(coordinates: Mapping[str, Any], varying: Sequence[str]) -> str:
+    parts = []
+    for name in varying:
+        value = coordinates[name]
+        shown = value if isinstance(value, str) else number_text(value)
+        parts.append(f"{SYMBOLS.get(name, name)} = {shown}")
+    return ", ".join(parts) or "all"
+
+
+def _settings(results: Results) -> str:
+    """Problem and sizes in two lines, without what is swept."""
+    point = results.points[0]
+    outcome = Outcome(point.problem, point.sizes, np.array([1.0]), np.array([1.0]), "", {})
+    swept = set(results.experiment.sweep.axes())
+    lines = []
+    if not swept & {"activation", "teacher"}:
+        lines.append(figures.problem_text(outcome))
+    sizes = [
+        f"{symbol} = {number_text(values[0])}"
+        for symbol, name in (("n", "n_samples"), ("d", "dim"), ("N", "width"))
+        if len(values := sorted({getattr(p.sizes, name) for p in results.points})) == 1
+    ]
+    ridges = {p.ridge for p in results.points}
+    if len(ridges) == 1:
+        sizes.append(f"λ = {number_text(next(iter(ridges)))}")
+    return "\n".join([*lines, ", ".join(sizes)])
+
+
+def _points_label(results: Results) -> str:
+    counts = sorted({outcome.details["replicas"] for outcome in results.simulated})
+    return (
+        f"simulation ± 1 standard error ({' to '.join(map(str, {counts[0], counts[-1]}))} replicas)"
+        if counts
+        else ""
+    )
+
+
+def against_step(results: Results, section: FigureSection) -> Figure:
+    """Errors against the step exponent, with thresholds, the staircase and the best linear predictor."""
+    outcomes = list(results.simulated)
+    for entry in results.predicted:
+        outcomes += [replace(outcome, source=_source(entry)) for outcome in entry.curve]
+    linear = None
+    problems = {outcome.problem.key: outcome.problem for outcome in outcomes}
+    if len(problems) == 1 and section.options.get("linear", True):
+        linear = best_linear_error(next(iter(problems.values())))
+    return figures.errors_against_step(
+        outcomes,
+        quantities=section.quantities or ("train_error", "test_error"),
+        linear=linear,
+        y_scale=section.options.get("y_scale", "linear"),
+    )
+
+
+def _source(entry: Predicted) -> str:
+    """The name by which figures.py knows a theory; a labelled variant is a source of its own."""
+    return entry.theory.label or entry.theory.name
+
+
+def against(results: Results, section: FigureSection) -> Figure:
+    """Any quantities against any swept number; a colour for each value of what else is swept.
+
+    Options: ``linear`` draws the best linear predictor, which bounds kernels and random features; ``x_scale``
+    and ``y_scale``; ``published`` names a CSV file of the package with columns ``x``, ``y`` and ``label``.
+    """
+    x = section.x or "step_exponent"
+    axes = results.experiment.sweep.axes()
+    zipped = {name for group in results.experiment.sweep.zip if x in group for name in group}
+    varying = [name for name, values in axes.items() if name != x and name not in zipped and len(values) > 1]
+    settings = list(
+        dict.fromkeys(tuple(point.coordinates[name] for name in varying) for point in results.points)
+    )
+    roles = _roles(len(settings))
+    quantities = section.quantities or ("test_error",)
+    panels = []
+    for quantity in quantities:
+        series: list[Series] = []
+        if len(settings) > 1:
+            series += [
+                Series("line", label=_described(dict(zip(varying, setting, strict=True)), varying), role=role)
+                for setting, role in zip(settings, roles, strict=True)
+            ]
+        series += _bounds(results, section, quantity)
+        for style, entry in zip(LINE_STYLES, results.predicted, strict=False):
+            rows = _rows(entry.curve, _coordinates(results, entry))
+            label = figures.SOURCES.get(entry.label, entry.label)
+            shade = "theory" if len(settings) == 1 else "linear"
+            if rows:
+                series.append(Series("line", label=label, role=shade, style=style))
+            for setting, role in zip(settings, roles, strict=True):
+                chosen = sorted(_chosen(rows, varying, setting), key=lambda row: row[x])
+                shade = "theory" if len(settings) == 1 else role
+                xs, ys = [row[x] for row in chosen], [_value(row, quantity) for row in chosen]
+                series.append(Series("line", x=tuple(xs), y=tuple(ys), role=shade, style=style))
+        series += _published(section, quantity)
+        rows = _rows(results.simulated, _coordinates(results))
+        if rows:
+            shade = "simulation" if len(settings) == 1 else "linear"
+            series.append(Series("points", label=_points_label(results), role=shade))
+        for setting, role in zip(settings, roles, strict=True):
+            chosen = sorted(_chosen(rows, varying, setting), key=lambda row: row[x])
+            if chosen:
+                series.append(
+                    Series(
+                        "points",
+                        x=tuple(row[x] for row in chosen),
+                        y=tuple(_value(row, quantity) for row in chosen),
+                        error=tuple(_stderr(row, quantity) for row in chosen),
+                        role="simulation" if len(settings) == 1 else role,
+                    )
+                )
+        panels.append(
+            Panel(
+                tuple(series),
+                x_label=section.options.get("x_label", AXES.get(x, x.replace("_", " "))),
+                y_label=WORDS.get(quantity, quantity.replace("_", " ")),
+                x_scale=section.options.get("x_scale", "linear"),
+                y_scale=section.options.get("y_scale", "linear"),
+                y_range=section.options.get("y_range"),
+            )
+        )
+    return Figure(_settings(results), tuple(panels))
+
+
+def _roles(count: int) -> list[str]:
+    if count <= figures.SETTING_COLOURS:
+        return [f"setting{place + 1}" for place in range(count)]
+    return [f"ramp:{place / (count - 1):.3f}" for place in range(count)]
+
+
+def _chosen(
+    rows: Sequence[Mapping[str, Any]], varying: Sequence[str], setting: Sequence[Any]
+) -> list[Mapping[str, Any]]:
+    return [
+        row for row in rows if all(row[name] == value for name, value in zip(varying, setting, strict=True))
+    ]
+
+
+def _bounds(results: Results, section: FigureSection, quantity: str) -> list[Series]:
+    """The best linear predictor, and what one smoothed neuron could reach, where they are the same throughout."""
+    problems = {point.problem.key: point.problem for point in results.points}
+    if len(problems) != 1 or quantity not in ("test_error", "risk"):
+        return []
+    problem = next(iter(problems.values()))
+    offset = problem.noise_variance if quantity == "risk" else 0.0
+    drawn = []
+    if section.options.get("linear", True):
+        level = best_linear_error(problem) - offset
+        name = "best linear predictor (bounds kernels)"
+        drawn.append(Series("hlines", y=(level,), label=name, role="linear", style="dotted"))
+    if section.options.get("neuron", False):
+        level = best_neuron(problem).error + problem.noise_variance - offset
+        drawn.append(Series("hlines", y=(level,), label="best neuron τ*", role="linear", style="dashdot"))
+    return drawn
+
+
+def published_values(name: str) -> list[dict[str, str]]:
+    """Rows of a table of published numbers that the package carries."""
+    text = files("firststep").joinpath("experiments", "published", f"{name}.csv").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return list(csv.DictReader(lines))
+
+
+def _published(section: FigureSection, quantity: str) -> list[Series]:
+    name = section.options.get("published")
+    columns = section.options.get("published_columns", {})
+    if name is None or quantity not in columns:
+        return []
+    rows = published_values(name)
+    x = [float(row[section.options["published_x"]]) for row in rows]
+    y = [float(row[columns[quantity]]) for row in rows]
+    label = section.options.get("published_label", "published")
+    return [Series("marks", x=tuple(x), y=tuple(y), label=label, role="setting3")]
+
+
+def weights(results: Results, section: FigureSection) -> Figure:
+    """Largest singular value of the weights and its alignment with the teacher, against the step size."""
+    figure = against(
+        results,
+        section.model_copy(
+            update={
+                "x": section.x or "step_size",
+                "quantities": section.quantities or ("weights_top", "weights_alignment"),
+            }
+        ),
+    )
+    problems = {(p.problem.key, p.sizes): p for p in results.points}
+    if len(problems) != 1:
+        return figure
+    point = next(iter(problems.values()))
+    law = spiked_weights(point.problem, point.sizes, [1.0])
+    mark = Series("vlines", x=(law.critical_step,), names=("critical step",), role="threshold")
+    edge = Series("hlines", y=(law.edge,), label="edge of the bulk", role="linear", style="dashdot")
+    first, *rest = figure.panels
+    panels = [replace(first, series=(edge, mark, *first.series))]
+    panels += [replace(panel, series=(mark, *panel.series)) for panel in rest]
+    return replace(figure, panels=tuple(panels))
+
+
+def universality(results: Results, section: FigureSection) -> Figure:
+    """The network, the spiked approximations F_l and the Gaussian equivalent on the same draws."""
+    kinds = [("", "network", "setting1", "points")]
+    kinds += [
+        (f"spiked{count}_", f"F_{count}", f"setting{count + 1}", "line")
+        for count in section.options.get("spikes", (1, 2, 3))
+    ]
+    kinds += [
+        (f"gaussian{count}_", f"Gaussian equivalent with {count} spikes", f"setting{count + 1}", "gaussian")
+        for count in section.options.get("spikes", (1, 2, 3))
+    ]
+    rows = _rows(results.simulated, _coordinates(results))
+    panels = []
+    for quantity in section.quantities or ("train_error", "test_error"):
+        series: list[Series] = []
+        chosen = sorted(
+            (row for row in rows if row["step_exponent"] is not None), key=lambda row: row["step_exponent"]
+        )
+        xs = tuple(float(row["step_exponent"]) for row in chosen)
+        for prefix, label, role, kind in kinds:
+            ys = tuple(_value(row, f"{prefix}{quantity}") for row in chosen)
+            spread = tuple(_stderr(row, f"{prefix}{quantity}") for row in chosen)
+            if kind == "points":
+                series.append(Series("points", x=xs, y=ys, error=spread, label=label, role=role))
+            else:
+                style = "solid" if kind == "line" else "dotted"
+                series.append(Series("line", x=xs, y=ys, label=label, role=role, style=style))
+        places = {name: at for name, at in figures.THRESHOLDS.items() if xs and xs[0] < at < xs[-1]}
+        series.append(Series("vlines", x=tuple(places.values()), names=tuple(places), role="threshold"))
+        panels.append(
+            Panel(tuple(series), x_label=AXES["step_exponent"], y_label=WORDS.get(quantity, quantity))
+        )
+    return Figure(_settings(results), tuple(panels))
+
+
+KINDS: dict[str, Callable[[Results, FigureSection], Figure]] = {
+    "against_step": against_step,
+    "against": against,
+    "weights": weights,
+    "universality": universality,
+}

@@ -1,0 +1,389 @@
+r"""What the unified theory knows of a neuron: its conditional coefficients given z and its own readout [firststep, unified].
+
+Given :math:`z = x\cdot v/|v|`, v the vector that the step adds to all neurons, and the neuron's readout
+:math:`a_j = U_j/\sqrt N`, a feature is Gaussian with known mean and slope. Functions of z and of U are expanded in small
+orthonormal bases; everything the self-consistent equations need is tabulated here, for a batch of step sizes.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firststep.gaussian import Array, gauss_hermite, hermite_polynomials, monomial_in_hermite
+from firststep.problem import Problem, Sizes
+from firststep.theory.rest import RestLaw, point_law, rest_law
+
+# Up to this spike the conditional mean is summed as a series, free of the rounding that sqrt(N) would multiply.
+SMALL_SPIKE = 0.1
+SERIES_TERMS = 60
+# Functions of z and spikes below these sizes change no error by more than about 1e-9.
+NEGLIGIBLE_FUNCTION = 1e-7
+NEGLIGIBLE_SPIKE = 1e-6
+# Degrees, less one, in which W0^T a is taken out of the neurons' random parts: the next is smaller by 1/N.
+OUTPUT_DEGREES = 14
+
+Values = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """How finely the equations are discretised.
+
+    Attributes
+    ----------
+    nodes : int
+        Quadrature nodes of z.
+    readout_spacing : float
+        Distance of the quadrature nodes of a Gaussian readout.
+    rest_levels : int
+        Quadrature nodes of the law of M.
+    """
+
+    nodes: int
+    readout_spacing: float
+    rest_levels: int
+
+
+# Readout values beyond this have probability 1e-10.
+READOUT_REACH = 6.5
+# Fewest and most Hermite degrees, in z and in U, of the polynomial branch.
+POLYNOMIAL_DEGREES = (8, 48)
+# Beyond this spike, in units of the bulk, rounding hides the smaller spikes from a singular value decomposition.
+LARGEST_RATIO = 1e6
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What does not depend on the step size: ratios, quadrature, the teacher given z, the law of M."""
+
+    problem: Problem
+    sizes: Sizes
+    samples_per_neuron: float  # n/N
+    samples_per_dim: float  # n/d
+    neurons_per_dim: float  # N/d
+    z: Array
+    weights: Array
+    hermite: Array  # normalised Hermite polynomials of z, (K, nz)
+    u: Array
+    u_weights: Array
+    psi: Array  # orthonormal functions of U, (npsi, nu)
+    c: Array
+    law: RestLaw
+
+    @property
+    def directions(self) -> int:
+        """Special directions: z, e1, and for an initial output of order one e2."""
+        return int(self.law.special_vectors.shape[1])
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Conditional coefficients for a batch of step sizes, leading axis S, in bases of functions of z and of U."""
+
+    h: Array  # orthonormal functions of z, (S, K, nz)
+    shift: Array  # multiplication by z among them, (S, K, K)
+    psi: Array  # orthonormal functions of U, the constant first, (S, npsi, nu)
+    spread: Array  # A2^2, (S, nu, nz)
+    alpha: Array  # (S, nu, K)
+    outer: Array  # alpha alpha^T, (S, nu, K K)
+    stretch: Array  # c(U, m) at the nodes of mu, (S, L, nu)
+    special_stretch: Array  # the same at the special nodes
+    special_vectors: Array  # the matrix-valued law in the directions of z, e1 (, e2), (S, L', p)
+    spikes: Array  # C, (S, p K, npsi)
+    label_mean: Array  # g0(z), (S, nz)
+    label_slope: Array  # g1(z)
+    label_square: Array  # E[y^2 | z]
+    cosine: Array  # r, (S,)
+    output_spikes: Array | None  # E[h A1 U (1 + k U m)/s psi^T] at the nodes of mu, (S, L, K, npsi)
+    output_powers: Array | None  # sqrt(p! N) c_p N^(-p/2) E[U^p psi], p = 2, 3, …, (S, P, npsi)
+
+    def take(self, index: NDArray[np.intp]) -> "Tables":
+        """The same for some of the points."""
+        return self._mapped(lambda part: part[index])
+
+    def repeat(self, count: int) -> "Tables":
+        """A single step size for `count` points, without copies."""
+        return self._mapped(lambda part: np.broadcast_to(part, (count, *part.shape[1:])))
+
+    def _mapped(self, change: Callable[[Array], Array]) -> "Tables":
+        parts: Any = {name: None if part is None else change(part) for name, part in vars(self).items()}
+        return Tables(**parts)
+
+
+def _readout_rule(kind: str, spacing: float, degrees: int) -> tuple[Array, Array, Array]:
+    """Nodes and weights of U = sqrt(N) a, and orthonormal functions of it with psi_0 = 1 for polynomial spikes."""
+    if kind == "rademacher":
+        return np.array([-1.0, 1.0]), np.array([0.5, 0.5]), np.array([[1.0, 1.0], [-1.0, 1.0]])
+    if kind == "constant":
+        return np.ones(1), np.ones(1), np.ones((1, 1))
+    if degrees:
+        nodes, weights = gauss_hermite(2 * degrees + max(0, round(5 / spacing) - 8))
+        return nodes, weights, hermite_polynomials(nodes, degrees, normalised=True)
+    # The trapezoid rule: s(U) has branch points off the axis, which slow Gauss quadrature down but not this.
+    half = math.ceil(READOUT_REACH / spacing)
+    nodes = spacing * np.arange(-half, half + 1, dtype=float)
+    weights = np.exp(-(nodes**2) / 2)
+    return nodes, np.asarray(weights / weights.sum()), np.ones((1, len(nodes)))
+
+
+@lru_cache(maxsize=64)
+def geometry_of(problem: Problem, sizes: Sizes, resolution: Resolution, rest: str, degrees: int) -> Geometry:
+    """Everything that the step sizes share; `degrees` > 0 asks for polynomials of z and U as bases."""
+    c = problem.activation.hermite(SERIES_TERMS + 1)
+    z, weights = gauss_hermite(max(resolution.nodes, degrees + resolution.nodes // 2))
+    order_one = problem.initial_output == "order_one"
+    law = point_law(3 if order_one else 2)
+    if rest == "structured" and c[2] != 0:
+        output = (float(c[1]), problem.output_variance(sizes) - float(c[1]) ** 2) if order_one else None
+        law = rest_law(
+            problem.teacher, problem.noise_variance, sizes.step_ratio, output, resolution.rest_levels
+        )
+    u, u_weights, psi = _readout_rule(problem.readout, resolution.readout_spacing, degrees)
+    return Geometry(
+        problem=problem,
+        sizes=sizes,
+        samples_per_neuron=sizes.n_samples / sizes.width,
+        samples_per_dim=sizes.n_samples / sizes.dim,
+        neurons_per_dim=sizes.width / sizes.dim,
+        z=z,
+        weights=weights,
+        hermite=hermite_polynomials(z, degrees, normalised=True),
+        u=u,
+        u_weights=u_weights,
+        psi=psi,
+        c=c,
+        law=law,
+    )
+
+
+def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
+    r"""Conditional coefficients A0, A1, A2 of the neurons given z [firststep, unified, eqs. 2-4].
+
+    .. math:: A_0 = E\sigma(s g + u z),\quad A_1 = E[g\,\sigma(s g + u z)],\quad A_2^2 = E\sigma^2 - A_0^2 - A_1^2
+
+    Functions of z and of U are expanded in polynomials if the geometry has them, else in what they span themselves.
+    """
+    problem, sizes, u, z = geometry.problem, geometry.sizes, geometry.u, geometry.z
+    activation, c, law = problem.activation, geometry.c, geometry.law
+    order_one = problem.initial_output == "order_one"
+    root = math.sqrt(sizes.width)
+    shared, axes = _directions(problem, sizes, step_sizes, rest)
+    omega, cosine = shared[:, 0] / root, axes[:, 0, 0]
+    whole = order_one and rest != "noise"
+    residual = problem.label_variance + (problem.output_variance(sizes) if order_one else 0.0)
+    beyond = activation.derivative_second_moment - float(c[1]) ** 2 if rest != "none" else 0.0
+    turn = np.zeros_like(step_sizes)
+    if rest == "structured":
+        beyond -= 4 * float(c[2]) ** 2
+        turn = 2 * float(c[2]) * step_sizes / root
+    kappa2 = step_sizes**2 / sizes.width * sizes.step_ratio * residual * max(beyond, 0.0)
+    # s^2 - 1, kept apart from 1 because sqrt(N) multiplies its effect on A0.
+    excess = 2 * np.outer(turn, u) * law.mean + np.outer(turn**2 * law.second_moment + kappa2, u**2)
+    if whole:
+        # The component along W0^T a is taken out of the row, whose norm stays what it was.
+        excess = excess - u**2 / sizes.width
+    scale = np.sqrt(1 + excess)
+    a0, a1, square = activation.gaussian_moments(scale[..., None], omega[:, None, None] * np.outer(u, z))
+    spread = np.maximum(square - a0**2 - a1**2, 0.0)
+    # For an output of order one M turns W0^T a, of which the row has the component a_j: a spike without sqrt(N).
+    slope = (a1 / scale[..., None]) * u[:, None] if order_one else None
+    if len(geometry.hermite):
+        h = np.broadcast_to(geometry.hermite, (len(omega), *geometry.hermite.shape))
+        psi = np.broadcast_to(geometry.psi, (len(omega), *geometry.psi.shape))
+        weighted = h * geometry.weights
+        main = root * weighted @ a0.swapaxes(1, 2)
+    else:
+        h = _span_of_z(geometry, a0, a1)
+        weighted = h * geometry.weights
+        main = root * weighted @ a0.swapaxes(1, 2)
+    count, basis, directions = len(step_sizes), h.shape[1], geometry.directions
+    by_node = np.zeros((count, directions, basis, len(u)))
+    along = None
+    if slope is not None:
+        along = weighted @ slope.swapaxes(1, 2)
+        turned = turn[:, None, None] * u
+        m_theta = axes @ ((law.special_vectors.T * law.special_nodes) @ law.special_vectors)[:, 1]
+        by_node[:, 0] = m_theta[:, 0, None, None] * turned * ((weighted * z) @ slope.swapaxes(1, 2))
+        for a in range(1, directions):
+            by_node[:, a] = along * (shared[:, a, None, None] + m_theta[:, a, None, None] * turned)
+    if not len(geometry.hermite):
+        by_node[:, 0] += main
+        extra = [] if along is None else [along, along * u]
+        psi = _span_of_u(geometry, np.concatenate([by_node.reshape(count, -1, len(u)), *extra], axis=1))
+    psi_weighted = (psi * geometry.u_weights).swapaxes(1, 2)
+    spikes = by_node @ psi_weighted[:, None]
+    if len(geometry.hermite):
+        polynomial = main @ psi_weighted
+        series = np.abs(omega) <= SMALL_SPIKE
+        polynomial[series] = root * _spike_series(geometry, omega[series], excess[series])
+        spikes[:, 0] += polynomial
+    output_spikes = output_powers = None
+    if along is not None:
+        bend = 1 + turn[:, None, None] * law.nodes[:, None] * u
+        output_spikes = (along[:, None] * bend[:, :, None, :]) @ psi_weighted[:, None]
+        output_powers = (
+            _output_powers(geometry) @ psi_weighted if whole else np.zeros((count, 1, psi.shape[1]))
+        )
+    mean, tilt, square_label = problem.teacher.gaussian_moments(
+        np.sqrt(1 - cosine**2)[:, None], cosine[:, None] * z
+    )
+    alpha = a1 @ weighted.swapaxes(1, 2)
+
+    def stretch(nodes: Array) -> Array:
+        bent = (1 + turn[:, None, None] * nodes[:, None] * u) ** 2 + (kappa2[:, None] * u**2)[:, None, :]
+        return np.asarray(bent / (1 + excess)[:, None, :])
+
+    return Tables(
+        h=h,
+        shift=(weighted * z) @ h.swapaxes(1, 2),
+        psi=psi,
+        spread=spread,
+        alpha=alpha,
+        outer=(alpha[..., :, None] * alpha[..., None, :]).reshape(count, len(u), basis * basis),
+        stretch=stretch(law.nodes),
+        special_stretch=stretch(law.special_nodes),
+        special_vectors=law.special_vectors @ axes.swapaxes(1, 2),
+        spikes=spikes.reshape(count, directions * basis, -1),
+        label_mean=mean,
+        label_slope=tilt,
+        label_square=square_label + problem.noise_variance,
+        cosine=cosine,
+        output_spikes=output_spikes,
+        output_powers=output_powers,
+    )
+
+
+def _directions(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:
+    r"""The vector v that all neurons share, and the directions z, e1 (, e2) [firststep, unified, eq. 1].
+
+    .. math:: v = \eta c_1 b, \quad b = c_{*1}\beta + w, \qquad
+        \text{or } v = W_0^\top a + \eta c_1 b,\quad b = c_{*1}\beta - c_1 W_0^\top a + w
+
+    for an initial output that vanishes or is of order one: in the second case the neurons already share
+    :math:`W_0^\top a`, and what remains of them is independent of it. z is the coordinate along v; in the simpler theory,
+    ``rest="noise"``, it is the coordinate along b, and what v has beside it is a spike that is linear in x.
+
+    Returns
+    -------
+    shared : ndarray (S, p)
+        v in the directions z, e1 (, e2): a neuron's component along them is U/sqrt(N) times that.
+    axes : ndarray (S, p, p)
+        Rows: z, e1 (the part of beta orthogonal to z), e2; columns: beta, (W0^T a,) w.
+    """
+    c1, teacher = float(problem.activation.hermite(2)[1]), float(problem.teacher.hermite(2)[1])
+    order_one = problem.initial_output == "order_one"
+    signal = [teacher, -c1] if order_one else [teacher]
+    noise = math.sqrt(max(problem.direction_norm_squared(sizes) - sum(x * x for x in signal), 0.0))
+    b = np.array([*signal, noise])
+    v = c1 * step_sizes[:, None] * b
+    if order_one:
+        v[:, 1] += 1.0
+    along = v if order_one and rest != "noise" else np.broadcast_to(b, v.shape)
+    axes = np.zeros((len(v), len(b), len(b)))
+    axes[:, 0] = along / np.linalg.norm(along, axis=1, keepdims=True)
+    aside = np.eye(len(b))[0] - axes[:, 0, :1] * axes[:, 0]
+    axes[:, 1] = aside / np.linalg.norm(aside, axis=1, keepdims=True)
+    if order_one:
+        axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
+    return apply(axes, v), axes
+
+
+def _output_powers(geometry: Geometry) -> Array:
+    """sqrt(p! N) c_p (U/sqrt(N))^p for p = 2, 3, …: the neurons' shares in H_p of a typical direction, (P, nu)."""
+    root = math.sqrt(geometry.sizes.width)
+    degrees = np.arange(2, OUTPUT_DEGREES)
+    factor = np.array([math.sqrt(math.factorial(p)) * root ** (1 - p) for p in degrees]) * geometry.c[degrees]
+    return np.asarray(factor[:, None] * geometry.u ** degrees[:, None])
+
+
+def spike_strength(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> Array:
+    """|omega|: the component of a neuron along z is omega U."""
+    return np.asarray(np.abs(_directions(problem, sizes, step_sizes, rest)[0][:, 0]) / math.sqrt(sizes.width))
+
+
+def _span_of_z(geometry: Geometry, a0: Array, a1: Array) -> Array:
+    """Orthonormal functions of z that span 1, A0, A1 and z A1: with them the equations have no truncation.
+
+    A large spike bends A0 like the activation itself, which Hermite polynomials follow only slowly.
+    """
+    root_z, root_u = np.sqrt(geometry.weights), np.sqrt(geometry.u_weights)[:, None]
+    count = len(a0)
+    columns = [
+        np.broadcast_to(np.stack([np.ones_like(root_z), geometry.z]), (count, 2, len(root_z))),
+        math.sqrt(geometry.sizes.width) * a0 * root_u,
+        a1 * root_u,
+        geometry.z * a1 * root_u,
+    ]
+    matrix = np.concatenate(columns, axis=1) * root_z
+    # Spikes many orders of magnitude apart would hide the small ones: every function counts at unit size at most.
+    matrix /= np.maximum(1.0, np.sqrt((matrix**2).sum(axis=2, keepdims=True)))
+    _, sizes, functions = np.linalg.svd(matrix, full_matrices=False)
+    rank = int((sizes > NEGLIGIBLE_FUNCTION).sum(axis=1).max())
+    return np.asarray(functions[:, :rank] / root_z)
+
+
+def _span_of_u(geometry: Geometry, by_node: Array) -> Array:
+    """Orthonormal functions of U, the constant first, that span all spikes; sorted by the size of their spike."""
+    root = np.sqrt(geometry.u_weights)
+    constant = root / np.linalg.norm(root)
+    matrix = by_node * root
+    matrix = matrix - (matrix @ constant)[..., None] * constant
+    _, sizes, functions = np.linalg.svd(matrix, full_matrices=False)
+    rank = min(int((sizes > NEGLIGIBLE_SPIKE).sum(axis=1).max()), len(root) - 1)
+    first = np.broadcast_to(constant, (len(by_node), 1, len(root)))
+    return np.asarray(np.concatenate([first, functions[:, :rank]], axis=1) / root)
+
+
+def _spike_series(geometry: Geometry, omega: Array, excess: Array) -> Array:
+    r"""E[h(z) A0(u, z) psi(u)^T] for small spikes, from the Hermite coefficients [firststep, unified, eq. 5].
+
+    .. math:: A_0(u,z) = \sum_{p,j} c_{p+2j} \frac{(p+2j)!}{2^j j!\, p!} (s^2-1)^j (u z)^p
+
+    Orthogonality between z^p and h_k is exact here, so that a large spike cannot leak into the next degree.
+    """
+    c, u, basis = geometry.c, geometry.u, len(geometry.hermite)
+    psi_weighted = (geometry.psi * geometry.u_weights).T
+    total = np.zeros((len(omega), basis, psi_weighted.shape[1]))
+    expansion = monomial_in_hermite(SERIES_TERMS + 1)
+    for p in range(SERIES_TERMS + 1):
+        profile = np.zeros_like(excess)
+        for j in range((SERIES_TERMS - p) // 2 + 1):
+            degree = p + 2 * j
+            if c[degree] != 0.0:
+                factor = math.exp(
+                    math.lgamma(degree + 1) - j * math.log(2) - math.lgamma(j + 1) - math.lgamma(p + 1)
+                )
+                profile += c[degree] * factor * excess**j
+        if not profile.any():
+            continue
+        top = min(p + 1, basis)
+        in_z = expansion[p, :top] * np.sqrt([math.exp(math.lgamma(i + 1)) for i in range(top)])
+        in_u = (profile * u**p) @ psi_weighted
+        total[:, :top] += np.power(omega, p)[:, None, None] * in_z[:, None] * in_u[:, None, :]
+    return total
+
+
+def is_polynomial(spike: Array, sizes: Sizes) -> NDArray[np.bool_]:
+    """Where spikes are small, or so many orders apart that only exact orthogonality of polynomials separates them."""
+    return np.asarray((spike <= SMALL_SPIKE) | (spike * math.sqrt(sizes.width) > LARGEST_RATIO))
+
+
+def degrees_of(spike: float, sizes: Sizes) -> int:
+    """Hermite degrees after which spikes no longer matter: spike k has size sqrt(N k!) omega^k k^(-5/4) or less."""
+    low, high = POLYNOMIAL_DEGREES
+    for k in range(low, high):
+        if spike == 0 or 0.5 * (math.log(sizes.width) + math.lgamma(k + 1)) + k * math.log(spike) < math.log(
+            1e-6
+        ):
+            return k
+    return high
+
+
+def apply(matrix: Values, vector: Values) -> Values:
+    """Batched matrix times vector."""
+    return np.asarray((matrix @ vector[..., None])[..., 0])

@@ -1,0 +1,295 @@
+r"""The self-consistent equations of the unified theory and the forms that follow from them [firststep, unified].
+
+Two unknown functions, rho(z) for the samples and delta(u) for the neurons, solve a pair of equations; quadratic forms of
+the resolvent, and with them errors and spectra, follow by small matrices. Ridges may be complex.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firststep import fixedpoint
+from firststep.gaussian import Array
+from firststep.theory.coefficients import Geometry, Tables, Values, apply
+
+
+@dataclass(frozen=True)
+class State:
+    """The matrices of the self-consistent equations at given rho and y = 1/(1 + delta)."""
+
+    rho: Values  # (B, nz)
+    y: Values  # (B, nu)
+    p: Values  # P, (B, K, K)
+    s: Values  # (1 + Bm P)^-1 at the nodes of mu, (B, L, K, K)
+    t: Values  # T(m), (B, L, K, K)
+    x: Values  # P (1 + Bm P)^-1
+    bulk: Values  # V(z) + h^T T h, (B, nz)
+    delta: Values  # right-hand side of the equation for delta, (B, nu)
+
+
+def _linear_sector(
+    tables: Tables, stretch: Array, u_weights: Array, y: Values, p: Values
+) -> tuple[Values, Values]:
+    """S(m) = (1 + Bm(m) P)^-1 and T(m) = S Bm, Bm(m) = E_u[c(U, m) alpha alpha^T y] [firststep, unified, eq. 8]."""
+    basis = p.shape[-1]
+    mass = (stretch * (u_weights * y)[:, None, :]) @ tables.outer
+    bm = mass.reshape(*mass.shape[:2], basis, basis)
+    s = np.linalg.inv(np.eye(basis) + bm @ p[:, None])
+    return s, s @ bm
+
+
+def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> State:
+    """One evaluation of both self-consistent equations [firststep, unified, eqs. 6-7]."""
+    h, weights, uw, mu = tables.h, geometry.weights, geometry.u_weights, geometry.law.weights
+    basis = h.shape[1]
+    p = geometry.samples_per_dim * (h * (weights * rho)[:, None, :]) @ h.swapaxes(1, 2)
+    s, t = _linear_sector(tables, tables.stretch, uw, y, p)
+    x = p[:, None] @ s
+    mean_t = np.einsum("l,blij->bij", mu, t)
+    bulk = ((uw * y)[:, None, :] @ tables.spread)[:, 0] + ((mean_t @ h) * h).sum(axis=1)
+    forms = x.reshape(*x.shape[:2], basis * basis) @ tables.outer.swapaxes(1, 2)
+    delta = geometry.samples_per_neuron * (tables.spread @ (weights * rho)[..., None])[..., 0]
+    delta = delta + (mu[:, None] * tables.stretch * forms).sum(axis=1) / geometry.neurons_per_dim
+    return State(rho, y, p, s, t, x, bulk, delta)
+
+
+def jacobian_at(geometry: Geometry, tables: Tables, state: State) -> Values:
+    """Derivative of the relative residuals with respect to (log rho, log(1 + delta)) [firststep, unified, eq. 9]."""
+    h, weights, uw, mu = tables.h[:, None], geometry.weights, geometry.u_weights, geometry.law.weights
+    nz, nu = len(weights), len(uw)
+    transposed = h.swapaxes(2, 3)
+    alpha = tables.alpha[:, None]
+    between_samples = _weighted_square(mu, transposed @ state.t @ h)
+    mixed = transposed @ (state.s @ alpha.swapaxes(2, 3))  # h_i^T S alpha_j
+    stretched = mu[:, None] * tables.stretch
+    samples_neurons = tables.spread.swapaxes(1, 2) + np.einsum("blu,blzu,blzu->bzu", stretched, mixed, mixed)
+    own = alpha @ state.x @ alpha.swapaxes(2, 3)
+    between_neurons = np.einsum("blu,blv,bluv,bluv->buv", stretched, tables.stretch, own, own)
+    sample_mass, neuron_mass = weights * state.rho, uw * state.y
+    jacobian = np.empty((len(state.rho), nz + nu, nz + nu), dtype=np.result_type(state.rho, state.y))
+    jacobian[:, :nz, :nz] = (
+        -geometry.samples_per_dim * state.rho[:, :, None] * between_samples * sample_mass[:, None, :]
+    )
+    jacobian[:, :nz, nz:] = -state.rho[:, :, None] * samples_neurons * neuron_mass[:, None, :]
+    jacobian[:, nz:, :nz] = (
+        -geometry.samples_per_neuron
+        * state.y[:, :, None]
+        * samples_neurons.swapaxes(1, 2)
+        * sample_mass[:, None, :]
+    )
+    jacobian[:, nz:, nz:] = (
+        -state.y[:, :, None] * between_neurons * neuron_mass[:, None, :] / geometry.neurons_per_dim
+    )
+    diagonal = np.arange(nz + nu)
+    jacobian[:, diagonal, diagonal] += 1.0
+    return jacobian
+
+
+def _weighted_square(mu: Array, forms: Values) -> Values:
+    """sum_l mu_l forms_l^2 over axis 1, without a temporary of its own for the product."""
+    return np.asarray(np.einsum("l,blij,blij->bij", mu, forms, forms))
+
+
+def solve_points(
+    geometry: Geometry, tables: Tables, ridge: Values, start: Values, tolerance: float, plain_rounds: int
+) -> fixedpoint.FixedPoint:
+    """rho(z) and 1 + delta(u) for a batch of points, as one vector each [firststep, unified, eqs. 6-7]."""
+    nz = len(geometry.weights)
+    floor = (ridge * geometry.samples_per_neuron)[:, None]
+    # Nodes far out, where polynomials are huge and the weight is nil, must not decide about convergence.
+    relevance = np.concatenate([np.sqrt(geometry.weights / geometry.weights.max()), np.ones(len(geometry.u))])
+
+    def newton(values: Values, index: NDArray[np.intp]) -> tuple[Values, Values]:
+        here = tables if len(index) == len(ridge) else tables.take(index)
+        rho, y = values[:, :nz], 1 / values[:, nz:]
+        state = state_at(geometry, here, rho, y)
+        error = np.concatenate(
+            [rho * (floor[index] + state.bulk) - 1, 1 - (1 + state.delta) * y],
+            axis=1,
+        )
+        jacobian = jacobian_at(geometry, here, state)
+        diagonal = np.arange(nz)
+        jacobian[:, diagonal, diagonal] += error[:, :nz]
+        diagonal = np.arange(nz, values.shape[1])
+        jacobian[:, diagonal, diagonal] -= error[:, nz:]
+        return -np.linalg.solve(jacobian, error[..., None])[..., 0], (relevance * np.abs(error)).max(axis=1)
+
+    def plain(values: Values, index: NDArray[np.intp]) -> Values:
+        state = state_at(geometry, tables.take(index), values[:, :nz], 1 / values[:, nz:])
+        return np.concatenate([1 / (floor[index] + state.bulk), 1 + state.delta], axis=1)
+
+    return fixedpoint.solve(
+        newton,
+        plain,
+        start,
+        tolerance=tolerance,
+        plain_rounds=plain_rounds,
+        what="the unified equations",
+        remedy="raise ridge, or check that the ratios are of order one",
+    )
+
+
+@dataclass(frozen=True)
+class Forms:
+    """Resolvent forms on functions h_p(z), h_p(z) g1 (, h_p(z) g2), before and after the finite-rank terms."""
+
+    state: State
+    special_s: Values
+    special_t: Values
+    z_matrix: Values  # (1 - Tau (1 x P))^-1
+    effective: Values  # Beff
+    shift: Values  # multiplication by the function's own variable
+    constant: Values  # the constant function
+    prior: Values  # G, covariance of what the random weights add
+    forms: Values  # R2 = 1 x Rm
+    qi: Values  # E_u[psi psi^T y]^-1
+    own: Values  # the neurons' side of the spikes, Qi with what fluctuates
+
+
+def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
+    r"""Prior of the random weights and forms of the bulk [firststep, unified, eqs. 10-12].
+
+    .. math:: \mathcal T_{ab} = \int T(m)\,\mu_{ab}(dm), \quad B_{eff} = (\mathcal T^{-1} - 1\otimes P)^{-1},
+        \quad G = \tfrac Nd\, \mathcal J B_{eff} \mathcal J^\top
+    """
+    h, psi, weights, uw, law = tables.h, tables.psi, geometry.weights, geometry.u_weights, geometry.law
+    nz, basis, directions = len(weights), h.shape[1], geometry.directions
+    ratio = geometry.neurons_per_dim
+    quadratic = 2 * float(geometry.c[2]) ** 2
+    rho, y = values[:, :nz], 1 / values[:, nz:]
+    count = len(rho)
+    state = state_at(geometry, tables, rho, y)
+    sample_mass, neuron_mass = weights * rho, uw * y
+    special_s, special_t = _linear_sector(tables, tables.special_stretch, uw, y, state.p)
+    vectors = tables.special_vectors
+    outer = vectors[..., :, None] * vectors[..., None, :]
+    tau = np.einsum("blac,blij->baicj", outer, special_t)
+    tau = tau.reshape(count, directions * basis, directions * basis)
+    identity = np.eye(directions * basis)
+    p_all = _repeat(state.p, directions)
+    z_matrix = np.linalg.inv(identity - tau @ p_all)
+    effective = z_matrix @ tau
+    # A random weight along b multiplies z itself; one along e1 multiplies an independent Gaussian.
+    shift = np.zeros((count, *identity.shape)) + identity
+    shift[:, :basis, :basis] = tables.shift
+    prior = ratio * (shift @ effective @ shift)
+    by_direction = np.zeros((count, directions, basis))
+    by_direction[:, 0] = h @ weights
+    constant = by_direction.reshape(count, -1)
+    if geometry.problem.rows == "gaussian":
+        # Row norms fluctuate, and c_2 turns that into a random multiple of the constant function.
+        strength = quadratic * ratio * neuron_mass.sum(axis=1)
+        prior = prior + strength[:, None, None] * constant[:, :, None] * constant[:, None, :]
+    qi = np.linalg.inv((psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2))
+    own = qi.copy()
+    # The norm of x fluctuates too: noise on the neurons' constant direction.
+    own[:, 0, 0] += quadratic * geometry.samples_per_dim * sample_mass.sum(axis=1)
+    if tables.output_spikes is not None and tables.output_powers is not None:
+        # Given W0^T a, the neurons have no random component along a: neither in the linear nor in the higher degrees.
+        along = tables.output_spikes.swapaxes(2, 3) @ state.x @ tables.output_spikes
+        own -= np.einsum("l,blpq->bpq", law.weights, along) / ratio
+        higher = tables.output_powers.swapaxes(1, 2) @ tables.output_powers
+        own -= (geometry.samples_per_neuron * sample_mass.sum(axis=1))[:, None, None] * higher
+    return Forms(
+        state, special_s, special_t, z_matrix, effective, shift, constant, prior, p_all / ratio, qi, own
+    )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Quadratic forms and what follows from them, for a batch of points."""
+
+    q: Values
+    slope: Values  # dq/dlambda
+    test_error: Values
+    trace: Values  # (n/N) E rho
+    learned: Values  # fitted function: its parts that multiply 1, g1 (, g2), at the nodes of z, (B, p, nz)
+
+
+def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
+    r"""The quadratic form q = y^T R y and its derivative along a ridge that depends on z [firststep, unified, eqs. 13-14].
+
+    .. math:: q = \frac nN E_z[E[y^2|z]\rho] - r^\top K r, \qquad
+        L_{te} = -\frac{d}{d\epsilon} q\Big(\lambda + \epsilon \frac{N^2}{n^2\rho(z)^2}\Big)
+
+    K combines the prior of the random weights with the spikes. The derivative is taken by one adjoint solve.
+    """
+    h, psi, weights, uw, law = tables.h, tables.psi, geometry.weights, geometry.u_weights, geometry.law
+    basis, directions = h.shape[1], geometry.directions
+    npn, ratio = geometry.samples_per_neuron, geometry.neurons_per_dim
+    quadratic = 2 * float(geometry.c[2]) ** 2
+    f = forms_at(geometry, tables, values)
+    rho, y, forms = f.state.rho, f.state.y, f.forms
+    count = len(rho)
+    sample_mass, neuron_mass = weights * rho, uw * y
+    right = np.zeros((count, directions, basis), dtype=values.dtype)
+    right[:, 0] = npn * apply(h, sample_mass * tables.label_mean)
+    right[:, 1] = npn * apply(h, sample_mass * tables.label_slope)
+    r = right.reshape(count, -1)
+    identity = np.eye(directions * basis)
+    d = np.linalg.solve(identity + f.prior @ forms, f.prior)
+    kept = identity - forms @ d
+    # Spikes: W = own + C^T Rz C, x = W^-1 C^T rz.
+    c = tables.spikes
+    x = _solve_scaled(f.own + c.swapaxes(1, 2) @ (kept @ forms) @ c, apply(c.swapaxes(1, 2), apply(kept, r)))
+    amplitude = apply(c, x)
+    learned = apply(d, r - apply(forms, amplitude)) + amplitude
+    left_over = r - apply(forms, learned)
+    functions = learned.reshape(count, directions, basis) @ h
+    q = npn * (sample_mass * tables.label_square).sum(axis=1) - (r * learned).sum(axis=1)
+    # Derivatives of q with respect to log rho and log(1 + delta), everything else eliminated (envelope theorem).
+    error = (
+        tables.label_square
+        - 2 * (tables.label_mean * functions[:, 0] + tables.label_slope * functions[:, 1])
+        + (functions * functions).sum(axis=1)
+    )
+    u = apply(f.shift, left_over)
+    nu_all = apply(f.z_matrix.swapaxes(1, 2), u).reshape(count, directions, basis)
+    beta_all = apply(f.effective, u).reshape(count, directions, basis)
+    nu_l = tables.special_vectors @ nu_all
+    alpha_t = tables.alpha.swapaxes(1, 2)
+    t_nu = (f.special_t @ nu_l[..., None])[..., 0] @ h
+    s_nu = (f.special_s.swapaxes(2, 3) @ nu_l[..., None])[..., 0] @ alpha_t
+    by_sample = npn * error - ratio * geometry.samples_per_dim * (
+        ((beta_all @ h) ** 2).sum(axis=1) - (t_nu**2).sum(axis=1)
+    )
+    by_sample = by_sample + quadratic * geometry.samples_per_dim * x[:, :1] ** 2
+    by_neuron = (
+        ratio * (tables.special_stretch * s_nu**2).sum(axis=1) + apply(psi.swapaxes(1, 2) @ f.qi, x) ** 2
+    )
+    if geometry.problem.rows == "gaussian":
+        by_neuron = by_neuron + quadratic * ratio * (left_over * f.constant).sum(axis=1, keepdims=True) ** 2
+    if tables.output_spikes is not None and tables.output_powers is not None:
+        by_sample = by_sample - npn * (apply(tables.output_powers, x) ** 2).sum(axis=1, keepdims=True)
+        eta_l = (tables.output_spikes @ x[:, None, :, None])[..., 0]
+        s_eta = (f.state.s @ eta_l[..., None])[..., 0] @ h
+        x_eta = (f.state.x @ eta_l[..., None])[..., 0] @ alpha_t
+        by_sample = by_sample - npn * np.einsum("l,blz->bz", law.weights, s_eta**2)
+        by_neuron = by_neuron - np.einsum("l,blu,blu->bu", law.weights, tables.stretch, x_eta**2) / ratio
+    gradient = np.concatenate([sample_mass * by_sample, neuron_mass * by_neuron], axis=1)
+    jacobian = jacobian_at(geometry, tables, f.state)
+    adjoint = np.linalg.solve(jacobian.swapaxes(1, 2), gradient[..., None])[:, : len(weights), 0]
+    return Answer(
+        q=q,
+        slope=-(adjoint * rho).sum(axis=1) * npn,
+        test_error=(adjoint / rho).sum(axis=1) / npn,
+        trace=npn * sample_mass.sum(axis=1),
+        learned=functions,
+    )
+
+
+def _repeat(block: Values, times: int) -> Values:
+    """1 x P: the same block for each direction."""
+    size = block.shape[-1]
+    full = np.zeros((len(block), times, size, times, size), dtype=block.dtype)
+    for a in range(times):
+        full[:, a, :, a, :] = block
+    return full.reshape(len(block), times * size, times * size)
+
+
+def _solve_scaled(matrix: Values, right: Values) -> Values:
+    """Solve after equalising the diagonal: spikes of different degrees differ by powers of n."""
+    scale = 1 / np.sqrt(np.einsum("bii->bi", matrix))
+    equal = matrix * scale[:, :, None] * scale[:, None, :]
+    return np.asarray(scale * np.linalg.solve(equal, (scale * right)[..., None])[..., 0])
