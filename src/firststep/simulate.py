@@ -173,11 +173,9 @@ def run_replica(
     >>> values["test_error"].shape
     (2, 2)
     """
-    steps, penalties, names = (
-        step_sizes_of(sizes, step_sizes, None),
-        ridges_of(ridges),
-        _checked_extras(extras),
-    )
+    steps, penalties = step_sizes_of(sizes, step_sizes, None), ridges_of(ridges)
+    names = _checked_extras(extras)
+    _check_options(seed, dtype, test, n_test)
     with _blas().limit(limits=1):
         work = _Replica(Draw(problem, sizes, seed, replica, dtype), test, n_test or default_n_test(sizes))
         return work.run(steps, penalties, names)
@@ -268,8 +266,8 @@ class _Replica:
     ) -> tuple[Array, Array]:
         """Test errors (S, R), exact where they can be, and their own standard errors; the first step is 0."""
         problem = self.problem
-        errors = np.full((len(paths), len(paths[0].train_error)), np.nan)
-        stderr = np.zeros_like(errors)
+        errors = np.zeros((len(paths), len(paths[0].train_error)))
+        stderr, missing = np.zeros_like(errors), np.full(len(paths), self.test == "sample")
         if self.test != "sample":
             beta = self.beta.astype(self.weights.dtype)
             products = network.WeightProducts.of(self.weights, step.gradient, beta)
@@ -278,11 +276,11 @@ class _Replica:
                 try:
                     errors[i] = products.test_error(step_size, path.coefficients, *laws)
                 except network.NoPopulationError as reason:
+                    missing[i] = True
                     if self.test == "population":
                         raise ValueError(
                             f"no exact test error at step size {step_size:g}: {reason}; use test='auto'"
                         ) from None
-        missing = np.asarray(np.isnan(errors[:, 0]))
         if missing.any():
             sampled, sampled_stderr, gain_stderr = self._sampled_errors(
                 step, step_sizes, paths, missing.copy()
@@ -359,7 +357,10 @@ class _Replica:
             train, test = [], []
             for step_size in step_sizes:
                 strengths = network.spike_coefficients(self.problem.activation, step_size, count)
-                path, error = model.fit(labels, ridges, strengths)
+                try:
+                    path, error = model.fit(labels, ridges, strengths)
+                except network.NoPopulationError as reason:
+                    raise ValueError(f"no exact test error of F_l: {reason}; leave out {name!r}") from None
                 train.append(path.train_error)
                 test.append(error)
             result |= {
@@ -508,15 +509,9 @@ def simulate(
     steps, penalties = step_sizes_of(sizes, step_sizes, step_exponents), ridges_of(ridges)
     names = _checked_extras(extras)
     _check_whole("replicas", replicas, 1)
-    _check_whole("seed", seed, 0)
-    if n_test is not None:
-        _check_whole("n_test", n_test, 2)
+    _check_options(seed, dtype, test, n_test)
     if workers is not None:
         _check_whole("workers", workers, 1)
-    if dtype not in ("float64", "float32"):
-        raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
-    if test not in TESTS:
-        raise ValueError(f"test must be one of {', '.join(TESTS)}; got {test!r}")
     options: dict[str, Any] = {
         "seed": seed,
         "dtype": dtype,
@@ -582,6 +577,16 @@ def _check_whole(name: str, value: object, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _check_options(seed: int, dtype: str, test: str, n_test: int | None) -> None:
+    _check_whole("seed", seed, 0)
+    if dtype not in ("float64", "float32"):
+        raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
+    if test not in TESTS:
+        raise ValueError(f"test must be one of {', '.join(TESTS)}; got {test!r}")
+    if n_test is not None:
+        _check_whole("n_test", n_test, 2)
 
 
 def _checked_extras(extras: Sequence[str]) -> tuple[str, ...]:

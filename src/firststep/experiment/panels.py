@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from firststep import figures
+from firststep.experiment.plan import Point, expand
 from firststep.experiment.results import Predicted, Results
 from firststep.experiment.schema import FigureSection
 from firststep.figures import Figure, Panel, Series, number_text
 from firststep.problem import Outcome
 from firststep.theory.bounds import best_linear_error, best_neuron
+from firststep.theory.staircase import solve as solve_staircase
 from firststep.theory.weights import spiked_weights
 
 SYMBOLS = {
@@ -49,6 +51,8 @@ WORDS = figures.WORDS | {
     "weights_top": "largest singular value of W₁",
     "weights_alignment": "squared overlap of its vector with β",
 }
+# Windows beyond this one are thinner than a line.
+LAST_LEVEL = 12
 LINE_STYLES = ("solid", "dashed", "dotted", "dashdot")
 
 
@@ -87,8 +91,6 @@ def _rows(outcomes: Iterable[Outcome], coordinates: Mapping[Any, Mapping[str, An
 
 
 def _coordinates(results: Results, predicted: Predicted | None = None) -> dict[Any, Mapping[str, Any]]:
-    from firststep.experiment.plan import expand
-
     points = results.points
     if predicted is not None and predicted.theory.curve:
         points = expand(results.experiment, predicted.theory.curve)
@@ -234,7 +236,7 @@ def _chosen(
 
 
 def _bounds(results: Results, section: FigureSection, quantity: str) -> list[Series]:
-    """The best linear predictor, and what one smoothed neuron could reach, where they are the same throughout."""
+    """The best linear predictor, and what one smoothed neuron could reach, if the problem does not change."""
     problems = {point.problem.key: point.problem for point in results.points}
     if len(problems) != 1 or quantity not in ("test_error", "risk"):
         return []
@@ -329,9 +331,50 @@ def universality(results: Results, section: FigureSection) -> Figure:
     return Figure(_settings(results), tuple(panels))
 
 
+def staircase(results: Results, section: FigureSection) -> Figure:
+    """Errors against the step exponent for growing sizes, with the limit's levels in two versions."""
+    figure = against_step(results, section)
+    largest = max(results.points, key=lambda point: point.sizes.n_samples)
+    versions: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+        ("levels of the limit", "staircase", "dashed", {"full_gradient": True, "row_norms": True}),
+        ("levels as published", "staircase", "dotted", {}),
+    )
+    panels = []
+    for panel, quantity in zip(
+        figure.panels, section.quantities or ("train_error", "test_error"), strict=True
+    ):
+        low, high = panel.x_range or (0.0, 0.5)
+        series = list(panel.series)
+        for label, role, style, options in versions:
+            xs, ys = _levels(largest, quantity, low, high, options)
+            series.append(Series("line", x=xs, y=ys, label=label, role=role, style=style))
+        panels.append(replace(panel, series=tuple(series)))
+    return replace(figure, panels=tuple(panels), title=_settings(results))
+
+
+def _levels(
+    point: Point, quantity: str, low: float, high: float, options: Mapping[str, Any]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The levels of the staircase over their windows ((l-1)/(2l), l/(2l+2)), with gaps between them."""
+    counts = [0, *(count for count in range(1, LAST_LEVEL + 1) if (count - 1) / (2 * count) < high)]
+    levels = solve_staircase(
+        point.problem, point.sizes, np.ones(len(counts)), [point.ridge], n_spikes=counts, **options
+    ).values[quantity][:, 0]
+    xs: list[float] = []
+    ys: list[float] = []
+    for count, level in zip(counts, levels, strict=True):
+        left = low if count == 0 else max(low, (count - 1) / (2 * count))
+        right = 0.0 if count == 0 else min(high, count / (2 * count + 2))
+        if left < right:
+            xs += [math.nan] * bool(xs) + [left, right]
+            ys += [math.nan] * bool(ys) + [float(level), float(level)]
+    return tuple(xs), tuple(ys)
+
+
 KINDS: dict[str, Callable[[Results, FigureSection], Figure]] = {
     "against_step": against_step,
     "against": against,
     "weights": weights,
     "universality": universality,
+    "staircase": staircase,
 }

@@ -114,7 +114,7 @@ Rows = Literal["gaussian", "sphere"]
 Readout = Literal["gaussian", "rademacher", "constant"]
 InitialOutput = Literal["vanishing", "order_one"]
 Extra = Literal["spiked", "gaussian", "linear", "weights"]
-FigureKind = Literal["against_step", "against", "weights", "universality"]
+FigureKind = Literal["against_step", "against", "weights", "universality", "staircase"]
 TheoryName = Literal["unified", "staircase", "random_features"]
 
 

@@ -115,7 +115,7 @@ class Tables:
         return Tables(**parts)
 
 
-def _readout_rule(kind: str, spacing: float, degrees: int) -> tuple[Array, Array, Array]:
+def readout_rule(kind: str, spacing: float, degrees: int) -> tuple[Array, Array, Array]:
     """Nodes and weights of U = sqrt(N) a, and orthonormal functions of it with psi_0 = 1 for polynomial spikes."""
     if kind == "rademacher":
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5]), np.array([[1.0, 1.0], [-1.0, 1.0]])
@@ -143,7 +143,7 @@ def geometry_of(problem: Problem, sizes: Sizes, resolution: Resolution, rest: st
         law = rest_law(
             problem.teacher, problem.noise_variance, sizes.step_ratio, output, resolution.rest_levels
         )
-    u, u_weights, psi = _readout_rule(problem.readout, resolution.readout_spacing, degrees)
+    u, u_weights, psi = readout_rule(problem.readout, resolution.readout_spacing, degrees)
     return Geometry(
         problem=problem,
         sizes=sizes,
@@ -172,7 +172,7 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
     activation, c, law = problem.activation, geometry.c, geometry.law
     order_one = problem.initial_output == "order_one"
     root = math.sqrt(sizes.width)
-    shared, axes = _directions(problem, sizes, step_sizes, rest)
+    shared, axes = directions_of(problem, sizes, step_sizes, rest)
     omega, cosine = shared[:, 0] / root, axes[:, 0, 0]
     whole = order_one and rest != "noise"
     residual = problem.label_variance + (problem.output_variance(sizes) if order_one else 0.0)
@@ -258,7 +258,7 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
     )
 
 
-def _directions(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:
+def directions_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:
     r"""The vector v that all neurons share, and the directions z, e1 (, e2) [firststep, unified, eq. 1].
 
     .. math:: v = \eta c_1 b, \quad b = c_{*1}\beta + w, \qquad
@@ -303,7 +303,9 @@ def _output_powers(geometry: Geometry) -> Array:
 
 def spike_strength(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> Array:
     """|omega|: the component of a neuron along z is omega U."""
-    return np.asarray(np.abs(_directions(problem, sizes, step_sizes, rest)[0][:, 0]) / math.sqrt(sizes.width))
+    return np.asarray(
+        np.abs(directions_of(problem, sizes, step_sizes, rest)[0][:, 0]) / math.sqrt(sizes.width)
+    )
 
 
 def _span_of_z(geometry: Geometry, a0: Array, a1: Array) -> Array:

@@ -1,0 +1,247 @@
+"""How far the unified theory is from simulation: problems drawn at random, many draws of each, one figure.
+
+    ./run python benchmarks/calibration.py simulate     # resumes where it was stopped
+    ./run python benchmarks/calibration.py report       # docs/images/calibration.svg and results/calibration.json
+
+A draw is one set of first-layer weights, readout and step sample. To spend time where the randomness is, each draw gets
+several samples of the ridge fit, each with several label noises of opposite sign; the standard error is that of the
+draws' means, which are independent.
+"""
+
+import argparse
+import json
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from firststep import Problem, Sizes
+from firststep.gaussian import expectation
+from firststep.network import NoPopulationError, gradient_step, population_test_error
+
+HERE = Path(__file__).resolve().parent
+DRAWS = HERE / "results" / "calibration_draws.jsonl"
+RESULT = HERE / "results" / "calibration.json"
+FIGURE = HERE.parent / "docs" / "images" / "calibration.svg"
+
+SEED = 20261115
+PROBLEMS = 110
+# Relative standard error of the test error at which a problem is finished, and how many draws may be spent on it.
+WANTED, FEWEST, MOST = 0.0038, 10, 80
+FITS, NOISES, TEST_SAMPLES = 4, 2, 8000
+# Largest product n d N.
+LARGEST_WORK = 2.5e9
+
+ACTIVATIONS = (
+    "relu", "leaky_relu", "gelu", "silu", "softplus", "elu", "tanh", "erf", "sin", "sigmoid(2*x)", "tanh(2*x)",
+)  # fmt: skip
+TEACHERS = (
+    "h1", "h1 + h2/sqrt(2)", "h1 + h3/sqrt(6)", "relu", "softplus(2*x)", "tanh(2*x)", "erf", "sin(2*x)", "sign",
+    "gelu", "h1 + h2/2 - h3/6", "abs + x",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One randomly drawn problem."""
+
+    index: int
+    problem: Problem
+    sizes: Sizes
+    step_exponent: float
+    ridge: float
+
+    def scaled(self, factor: float) -> "Case":
+        """The same ratios and the same spike strength eta/sqrt(N) at another size."""
+        s = self.sizes
+        sizes = Sizes(*(round(factor * x) for x in (s.n_samples, s.dim, s.width, s.n_step_samples)))
+        step = s.step_size(self.step_exponent) * math.sqrt(sizes.width / s.width)
+        return Case(self.index, self.problem, sizes, float(sizes.step_exponent(step)), self.ridge)
+
+
+def case(index: int) -> Case:
+    """Problem number `index`: a longer list never changes the earlier ones."""
+    rng = np.random.default_rng([SEED, index])
+    pick = lambda options: options[int(rng.integers(len(options)))]  # noqa: E731
+    teacher = pick(TEACHERS)
+    problem = Problem(
+        pick(ACTIVATIONS),
+        "abs(x) + x" if teacher == "abs + x" else teacher,
+        noise_std=round(float(rng.uniform(0, 1)), 3) if rng.random() < 0.75 else 0.0,
+        rows=pick(("gaussian", "sphere")),
+        readout=pick(("gaussian", "gaussian", "rademacher", "constant")),
+        initial_output=pick(("vanishing", "order_one")),
+    )
+    exponent, ridge = float(rng.uniform(0, 0.5)), 10 ** float(rng.uniform(-3, 0))
+    while True:
+        # Towards the smaller sizes, where the theory has it harder and a replica costs less.
+        n = round(800 * 2.5 ** float(rng.random() ** 2))
+        d, width = (round(n * 3 ** float(rng.uniform(-1, 1))) for _ in range(2))
+        n0 = n if rng.random() < 0.5 else round(n * 2 ** float(rng.uniform(-1, 1)))
+        if float(n) * d * width <= LARGEST_WORK:
+            return Case(index, problem, Sizes(n, d, width, n0), exponent, ridge)
+
+
+class Simulation:
+    """Independent draws of one case, and statistics of exactly known mean that are drawn along."""
+
+    def __init__(self, case: Case, seed: int = 0) -> None:
+        self.case, self.seed = case, seed
+        problem = case.problem
+        self.step_size = float(case.sizes.step_size(case.step_exponent))
+        self.linear = float(problem.teacher.hermite(2)[1])
+        self.square = problem.label_variance
+        teacher = problem.teacher
+        self.tilted = expectation(lambda t: (teacher(t) * t) ** 2, kinks=teacher.kinks) + problem.noise_variance
+
+    def _controls(self, inputs: Any, labels: Any, beta: Any) -> tuple[Any, list[float]]:
+        """X^T y/n, and deviations of y^2, of its component along beta and of its square from their exact means."""
+        n, d = inputs.shape
+        direction = inputs.T @ labels / n
+        norm = ((d - 1) * self.square + self.tilted) / n + (1 - 1 / n) * self.linear**2
+        return direction, [
+            float(np.mean(labels**2)) - self.square,
+            float(direction @ beta) - self.linear,
+            float(direction @ direction) - norm,
+        ]
+
+    def draw(self, number: int) -> dict[str, list[float]]:
+        """One draw: means over its fits of the errors, and the controls."""
+        problem, sizes = self.case.problem, self.case.sizes
+        activation, teacher = problem.activation, problem.teacher
+        rng = np.random.default_rng([SEED, self.case.index, sizes.n_samples, self.seed, number])
+        n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
+        weights = rng.standard_normal((width, d), dtype=np.float32)
+        weights /= np.linalg.norm(weights, axis=1, keepdims=True) if problem.rows == "sphere" else math.sqrt(d)
+        readout = {
+            "gaussian": lambda: rng.standard_normal(width),
+            "rademacher": lambda: rng.choice([-1.0, 1.0], width),
+            "constant": lambda: np.ones(width),
+        }[problem.readout]() / math.sqrt(width)
+        beta = rng.standard_normal(d)
+        beta /= np.linalg.norm(beta)
+        inputs = rng.standard_normal((n0, d), dtype=np.float32)
+        labels = teacher(inputs @ beta) + problem.noise_std * rng.standard_normal(n0)
+        scale = width**-0.5 if problem.initial_output == "vanishing" else 1.0
+        step = gradient_step(
+            inputs, labels.astype(np.float32), weights, readout.astype(np.float32), activation, scale
+        )
+        first, controls = self._controls(inputs, labels, beta)
+        weights += np.float32(self.step_size) * step.gradient
+        coefficients, train, mse, others = [], [], [], []
+        for _ in range(FITS):
+            inputs = rng.standard_normal((n, d), dtype=np.float32)
+            signal = teacher(inputs @ beta)
+            noise = problem.noise_std * rng.standard_normal((NOISES if problem.noise_std else 1, n))
+            # The cross term of signal and noise cancels between opposite signs.
+            targets = np.concatenate([signal + noise, signal - noise]) if problem.noise_std else signal[None]
+            fitted, residual = _ridge(activation(inputs @ weights.T).astype(np.float64), targets, self.case.ridge)
+            coefficients.append(fitted)
+            mse.append(float(np.mean(residual**2)))
+            train.append(mse[-1] + self.case.ridge * float((fitted**2).sum(axis=1).mean()))
+            second, more = self._controls(inputs, targets.mean(axis=0), beta)
+            square = float(np.mean(targets**2)) - self.square
+            others.append([square, more[1], float(first @ second) - self.linear**2])
+        test = self._test_error(np.concatenate(coefficients), weights, beta, rng)
+        return {
+            "test_error": [test],
+            "train_error": [float(np.mean(train))],
+            "train_mse": [float(np.mean(mse))],
+            "controls": [*controls, *np.mean(others, axis=0).tolist()],
+        }
+
+    def _test_error(self, coefficients: Any, weights: Any, beta: Any, rng: np.random.Generator) -> float:
+        """Exact over all inputs where that is known, else on a sample (labels without noise, which is added)."""
+        problem = self.case.problem
+        laws = problem.activation, problem.teacher
+        gram = (weights @ weights.T).astype(np.float64)
+        try:
+            errors = population_test_error(
+                coefficients, gram, weights @ beta, *laws, problem.noise_variance
+            )
+            return float(errors.mean())
+        except NoPopulationError:
+            inputs = rng.standard_normal((TEST_SAMPLES, weights.shape[1]), dtype=np.float32)
+            labels = problem.teacher(inputs @ beta)
+            fitted = problem.activation(inputs @ weights.T) @ coefficients.T
+            return float(np.mean((labels[:, None] - fitted) ** 2)) + problem.noise_variance
+
+
+def _ridge(design: Any, targets: Any, ridge: float) -> tuple[Any, Any]:
+    """Readouts (R, N) and residuals (R, n) of the ridge fits of several targets (R, n)."""
+    n, width = design.shape
+    if n < width:
+        gram = design @ design.T
+        gram[np.diag_indices(n)] += ridge * n
+        dual = cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), targets.T, check_finite=False)
+        return dual.T @ design, ridge * n * dual.T
+    gram = design.T @ design
+    gram[np.diag_indices(width)] += ridge * n
+    factor = cho_factor(gram, overwrite_a=True, check_finite=False)
+    fitted = cho_solve(factor, design.T @ targets.T, check_finite=False).T
+    return fitted, targets - fitted @ design.T
+
+
+def mean_of(draws: list[dict[str, list[float]]], name: str) -> tuple[float, float]:
+    """Mean and standard error over the draws, after regression on the controls where that lowers the error."""
+    values = np.array([draw[name][0] for draw in draws])
+    count = len(values)
+    best = float(values.mean()), float(values.std(ddof=1) / math.sqrt(count))
+    controls = np.array([draw["controls"] for draw in draws])
+    controls = controls[:, np.ptp(controls, axis=0) > 0]
+    if count < 4 * controls.shape[1]:
+        return best
+    design = np.concatenate([np.ones((count, 1)), controls], axis=1)
+    inverse = np.linalg.pinv(design.T @ design)
+    fit = inverse @ design.T @ values
+    left = values - design @ fit
+    # The intercept's own variance: what is left over, and what the estimated slopes cost.
+    error = math.sqrt(float(left @ left) / (count - design.shape[1]) * inverse[0, 0])
+    return (float(fit[0]), error) if error < best[1] else best
+
+
+def simulate(stop: int) -> None:
+    """Append finished problems to the file of draws."""
+    done = {line["index"] for line in _lines()} if DRAWS.exists() else set()
+    DRAWS.parent.mkdir(exist_ok=True)
+    for index in range(stop):
+        if index in done:
+            continue
+        now = case(index)
+        simulation, draws, started = Simulation(now), [], time.perf_counter()
+        while len(draws) < MOST:
+            draws.append(simulation.draw(len(draws)))
+            if len(draws) >= FEWEST:
+                mean, error = mean_of(draws, "test_error")
+                if error < WANTED * mean:
+                    break
+        with DRAWS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"index": index, "draws": draws}) + "\n")
+        mean, error = mean_of(draws, "test_error")
+        seconds = time.perf_counter() - started
+        print(f"{index:3d} {len(draws):3d} draws {mean:.4f} ± {100 * error / mean:.2f} %  {seconds:.0f} s", flush=True)
+
+
+def _lines() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in DRAWS.read_text(encoding="utf-8").splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", choices=("simulate", "report"))
+    parser.add_argument("--problems", type=int, default=PROBLEMS)
+    arguments = parser.parse_args()
+    if arguments.command == "simulate":
+        simulate(arguments.problems)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,307 @@
+"""One HTML file with every figure, its settings, its agreement and its origin; it needs no network."""
+
+import html
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from firststep import __version__, figures
+from firststep.experiment import Experiment, Results, build_figures
+from firststep.figures import Figure, Panel, number_text
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment of a report, with the command that makes it again."""
+
+    name: str
+    results: Results
+    command: str
+
+
+STYLE = """
+:root { color-scheme: light dark; --paper: #ffffff; --ink: #1f2328; --soft: #59616b; --rule: #d9dde2;
+  --wash: #f5f7f9; --link: #0b5ea8; %LIGHT% }
+@media (prefers-color-scheme: dark) { :root { --paper: #16191d; --ink: #e6e8ea; --soft: #a3abb4; --rule: #333a42;
+  --wash: #1e2329; --link: #7cc0f5; %DARK% } }
+* { box-sizing: border-box }
+html { -webkit-text-size-adjust: 100% }
+body { margin: 0 auto; padding: 1.25rem clamp(1rem, 4vw, 3rem) 4rem; max-width: 76rem; background: var(--paper);
+  color: var(--ink); font: 1rem/1.6 system-ui, sans-serif }
+h1 { font-size: clamp(1.5rem, 4vw, 2.2rem); line-height: 1.2; margin: 1rem 0 .5rem }
+h2 { font-size: clamp(1.2rem, 3vw, 1.55rem); line-height: 1.25; margin: 0 }
+p, li { max-width: 46rem }
+a { color: var(--link) }
+section { border-top: 1px solid var(--rule); margin-top: 2.5rem; padding-top: 1.5rem }
+.panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem;
+  margin: 1.25rem 0 .25rem }
+.panels svg { width: 100%; height: auto; display: block }
+.alone { max-width: 42rem }
+figure { margin: 0 } figcaption { color: var(--soft); max-width: 46rem }
+.setting { color: var(--soft); margin: .75rem 0 0 }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .5rem 0 }
+th, td { text-align: right; padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--rule); vertical-align: top }
+th:first-child, td:first-child, td.text, th.text { text-align: left }
+th { font-weight: 600; color: var(--soft) }
+code, pre { font: .9em/1.5 ui-monospace, monospace; background: var(--wash); border-radius: 4px }
+code { padding: .1em .3em } pre { padding: .6rem .8rem; overflow-x: auto }
+details { margin-top: .75rem } summary { cursor: pointer; color: var(--soft) }
+.reference { color: var(--soft) }
+.warning { border-left: 3px solid #d55e00; padding-left: .8rem }
+math { font-size: 1.05em }
+@media print { section { break-inside: avoid } details > * { display: block } }
+"""
+
+
+def write_report(
+    sections: Sequence[Section], path: str | Path, *, failures: Mapping[str, tuple[str, str]] | None = None
+) -> Path:
+    """Write the report of some experiments to an HTML file.
+
+    Parameters
+    ----------
+    sections : sequence of Section
+        In the order of the report.
+    path : path
+        The file.
+    failures : mapping, optional
+        What could not be computed, as `Store.failures` gives it.
+    """
+    target = Path(path)
+    target.write_text(report_html(sections, failures=failures), encoding="utf-8")
+    return target
+
+
+def report_html(sections: Sequence[Section], *, failures: Mapping[str, tuple[str, str]] | None = None) -> str:
+    """The report as a string; equal results give equal text."""
+    colours: dict[str, str] = {}
+    bodies = [_section(section, place, colours) for place, section in enumerate(sections)]
+    light = " ".join(f"--c{colour[1:]}: {colour};" for colour in colours)
+    dark = " ".join(f"--c{colour[1:]}: {other};" for colour, other in colours.items())
+    style = STYLE.replace("%LIGHT%", light).replace("%DARK%", dark)
+    contents = "".join(
+        f'<li><a href="#{html.escape(s.name)}">{html.escape(s.results.experiment.title)}</a></li>'
+        for s in sections
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>firststep: theory and simulation side by side</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<h1>One gradient step: theory and simulation side by side</h1>
+<p>Lines are theory, points are drawn networks: mean ± one standard error over replicas. Train errors contain the
+penalty of the ridge fit, test errors the noise of the labels, unless an axis says otherwise. Distances between
+theory and simulation are in standard errors; all points of a curve share their draws, so ten distances of 2 may be
+one surprise and not ten. At finite size a theory of the limit also has a bias that shrinks with the size.</p>
+<nav aria-label="Experiments"><ol>{contents}</ol></nav>
+{_overview(sections)}
+{_failures(failures or {})}
+</header>
+<main>
+{"".join(bodies)}
+</main>
+<footer><p class="reference">firststep {html.escape(__version__)}</p></footer>
+</body>
+</html>
+"""
+
+
+def _overview(sections: Sequence[Section]) -> str:
+    """Agreement of the first theory of each experiment, in a line each."""
+    lines = []
+    for section in sections:
+        entries = section.results.agreement()
+        theories = dict.fromkeys(entry["theory"] for entry in entries)
+        chosen = "unified" if "unified" in theories else next(iter(theories), None)
+        for entry in entries:
+            if entry["theory"] == chosen and "gain" not in entry["quantity"]:
+                lines.append((section.name, section.results.experiment.title, entry))
+    if not lines:
+        return ""
+    body = "".join(
+        f'<tr><td><a href="#{html.escape(name)}">{html.escape(title)}</a></td>{_agreement_cells(entry)}</tr>'
+        for name, title, entry in lines
+    )
+    return f'<div class="wide"><table><tr><th>experiment</th>{AGREEMENT_HEAD}</tr>{body}</table></div>'
+
+
+AGREEMENT_HEAD = (
+    '<th class="text">theory</th><th class="text">quantity</th><th>points</th><th>median distance</th>'
+    "<th>largest</th><th>largest difference</th>"
+)
+
+
+def _agreement_cells(entry: Mapping[str, Any]) -> str:
+    relative = "–" if math.isnan(entry["relative"]) else f"{100 * entry['relative']:.1f} %"
+    return (
+        f'<td class="text">{html.escape(entry["theory"])}</td>'
+        f'<td class="text">{html.escape(entry["quantity"].replace("_", " "))}</td><td>{entry["points"]}</td>'
+        f"<td>{entry['median']:.1f}</td><td>{entry['largest']:.1f}</td><td>{relative}</td>"
+    )
+
+
+def _failures(failures: Mapping[str, tuple[str, str]]) -> str:
+    if not failures:
+        return ""
+    items = "".join(
+        f"<li>{html.escape(label)}: {html.escape(message)}</li>" for label, message in failures.values()
+    )
+    return f'<div class="warning"><p>Not everything could be computed:</p><ul>{items}</ul></div>'
+
+
+def _section(section: Section, place: int, colours: dict[str, str]) -> str:
+    results = section.results
+    experiment = results.experiment
+    drawn = "".join(
+        _figure(figure, f"s{place}f{i}", colours) for i, figure in enumerate(build_figures(results))
+    )
+    reference = (
+        f' <span class="reference">{html.escape(experiment.reference)}</span>' if experiment.reference else ""
+    )
+    missing = ""
+    if results.missing:
+        missing = f'<p class="warning">{results.missing} points have not been computed yet.</p>'
+    entries = results.agreement()
+    agreement = ""
+    if entries:
+        body = "".join(f"<tr>{_agreement_cells(entry)}</tr>" for entry in entries)
+        agreement = (
+            "<details><summary>Agreement in standard errors</summary>"
+            f'<div class="wide"><table><tr>{AGREEMENT_HEAD}</tr>{body}</table></div></details>'
+        )
+    return f"""<section id="{html.escape(section.name)}">
+<h2>{html.escape(experiment.title)}{reference}</h2>
+{prose(experiment.description)}
+{missing}
+{drawn}
+{agreement}
+<details><summary>Settings and origin</summary>
+<div class="wide"><table>{_settings(experiment, results)}</table></div>
+</details>
+<p>To make it again: <code>{html.escape(section.command)}</code></p>
+</section>
+"""
+
+
+def _figure(figure: Figure, prefix: str, colours: dict[str, str]) -> str:
+    """Each panel as an SVG of its own, so that they stand side by side or, on a phone, below each other."""
+    drawings = [
+        inline_svg(Figure(panel.title, (replace(panel, title=""),)), f"{prefix}p{i}", colours)
+        for i, panel in enumerate(figure.panels)
+    ]
+    alone = " alone" if len(drawings) == 1 else ""
+    title = (
+        f'<p class="setting">{html.escape(figure.title).replace(chr(10), "<br>")}</p>' if figure.title else ""
+    )
+    caption = f"<figcaption>{html.escape(figure.caption)}</figcaption>" if figure.caption else ""
+    return f'<figure>{title}<div class="panels{alone}">{"".join(drawings)}</div>{caption}</figure>'
+
+
+def inline_svg(figure: Figure, prefix: str, colours: dict[str, str]) -> str:
+    """A figure's SVG made fit for a page: own names, colours that follow the theme, a text for screen readers.
+
+    Colours that are used are added to `colours`, each with its counterpart on dark paper.
+    """
+    text = figures.render(figure, "svg").decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\b(id|xlink:href|href)="(#?)([^"]+)"', rf'\1="\2{prefix}-\3"', text)
+    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
+    for light, dark in _counterparts(figure).items():
+        if light in text:
+            colours[light] = dark
+            text = text.replace(light, f"var(--c{light[1:]})")
+    said = html.escape("; ".join(_spoken(panel) for panel in figure.panels))
+    return re.sub(
+        r'<svg\b[^>]*?viewBox="([^"]+)"[^>]*>',
+        rf'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        rf'viewBox="\1" role="img" aria-label="{said}">',
+        text,
+        count=1,
+    )
+
+
+def _spoken(panel: Panel) -> str:
+    labels = dict.fromkeys(series.label for series in panel.series if series.label)
+    return f"{panel.y_label} against {panel.x_label}: {', '.join(labels)}"
+
+
+def _counterparts(figure: Figure) -> dict[str, str]:
+    """Colours on light paper with those of the same role on dark paper."""
+    roles = [*figures.PALETTES["light"], *(s.role for panel in figure.panels for s in panel.series)]
+    return {figures.colour(role): figures.colour(role, "dark") for role in roles}
+
+
+def _settings(experiment: Experiment, results: Results) -> str:
+    """Everything that was chosen, and where it was computed."""
+    lines: list[tuple[str, str]] = []
+    for heading, part in (("problem", experiment.problem), ("sizes", experiment.sizes)):
+        given = {k: v for k, v in part.model_dump().items() if v is not None}
+        lines += [(f"{heading}: {name.replace('_', ' ')}", _shown(value)) for name, value in given.items()]
+    lines += [(f"swept: {name.replace('_', ' ')}", _shown(v)) for name, v in experiment.sweep.axes().items()]
+    if experiment.simulation is not None:
+        lines.append(("replicas", str(results.expected_replicas)))
+        lines.append(("seed and precision", f"{experiment.simulation.seed}, {experiment.simulation.dtype}"))
+    for entry in results.predicted:
+        options = ", ".join(f"{name} = {value}" for name, value in entry.theory.options.items())
+        lines.append(("theory", entry.label + (f" ({options})" if options else "")))
+    for origin in results.provenance:
+        lines.append(("computed with", ", ".join(f"{k} {_shown(v)}" for k, v in origin.items())))
+    return "".join(
+        f'<tr><td>{html.escape(name)}</td><td class="text">{html.escape(value)}</td></tr>'
+        for name, value in lines
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        if len(value) > 12:
+            return f"{_shown(value[0])}, {_shown(value[1])}, … {_shown(value[-1])} ({len(value)} values)"
+        return ", ".join(_shown(entry) for entry in value)
+    return number_text(value) if isinstance(value, int | float) else str(value)
+
+
+def prose(text: str) -> str:
+    r"""Paragraphs as HTML, with formulas between $ signs as MathML and words between backticks as code.
+
+    Examples
+    --------
+    >>> prose("A `word` & more.")
+    '<p>A <code>word</code> &amp; more.</p>'
+    >>> "<math" in prose(r"With $\\eta$.")
+    True
+    """
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()) if part.strip()]
+    return "\n".join(f"<p>{_inline(paragraph)}</p>" for paragraph in paragraphs)
+
+
+def _inline(text: str) -> str:
+    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", text)
+    made = []
+    for part in parts:
+        if len(part) > 2 and part[0] == part[-1] == "$":
+            made.append(formula(part[1:-1]))
+        elif len(part) > 2 and part[0] == part[-1] == "`":
+            made.append(f"<code>{html.escape(part[1:-1])}</code>")
+        else:
+            made.append(html.escape(part))
+    return "".join(made)
+
+
+def formula(latex: str) -> str:
+    """A formula as MathML, which browsers draw by themselves."""
+    try:
+        from latex2mathml.converter import convert
+    except ImportError as error:
+        raise ImportError("the report's formulas need latex2mathml: install firststep[report]") from error
+    return str(convert(latex))

@@ -1,0 +1,408 @@
+import os
+import pickle
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import firststep.estimator as module
+from firststep.estimator import (
+    OneStepClassifier,
+    OneStepFeatures,
+    OneStepRegressor,
+    _choose,
+    _Design,
+    _folds,
+    _gradient,
+    _ridge,
+    _Sample,
+    _Start,
+)
+from firststep.gaussian import function
+from firststep.network import gradient_step, ridge_path
+
+sklearn = pytest.importorskip("sklearn")
+from sklearn.base import clone  # noqa: E402
+from sklearn.linear_model import Ridge, RidgeClassifier  # noqa: E402
+from sklearn.model_selection import GridSearchCV  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
+
+Floats = NDArray[np.float64]
+SMALL = {"width": 40, "random_state": 0}
+
+
+@parametrize_with_checks(
+    [
+        OneStepRegressor(width=30),
+        OneStepRegressor(width=30, split=0.5, whiten=True, dtype="float32", step_size=0.5, ridge=[0.1, 1.0]),
+        OneStepClassifier(width=30),
+        OneStepFeatures(width=30),
+    ],
+    # A random split cannot treat a weight of two as two samples.
+    expected_failed_checks=lambda estimator: (
+        {"check_sample_weight_equivalence_on_dense_data": "split"} if estimator.split else {}
+    ),
+)
+def test_the_contract_of_scikit_learn(estimator, check) -> None:  # type: ignore[no-untyped-def]
+    if check.func.__name__ == "check_array_api_input":
+        pytest.skip("runs in a process of its own, below")
+    check(estimator)
+
+
+def test_the_array_api_check_passes_too() -> None:
+    code = """
+from sklearn.utils.estimator_checks import check_estimator
+from firststep.estimator import OneStepClassifier, OneStepFeatures, OneStepRegressor
+for kind in (OneStepRegressor, OneStepClassifier, OneStepFeatures):
+    found = check_estimator(kind(width=20), on_fail=None, on_skip=None)
+    (status,) = [row["status"] for row in found if row["check_name"] == "check_array_api_input"]
+    assert status == "passed", (kind, status)
+"""
+    environment = os.environ | {"SCIPY_ARRAY_API": "1"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+def draw(n: int = 200, d: int = 8, seed: int = 0) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(seed)
+    inputs = rng.standard_normal((n, d))
+    return inputs, np.tanh(2 * inputs[:, 0]) + 0.3 * rng.standard_normal(n)
+
+
+def network(d: int, outputs: int = 1, width: int = 25, bias: float = 0.0) -> _Start:
+    rng = np.random.default_rng(1)
+    return _Start(
+        rng.standard_normal((width, d)) / np.sqrt(d),
+        bias * rng.standard_normal(width),
+        rng.standard_normal((width, outputs)) / np.sqrt(width),
+        function("tanh"),
+    )
+
+
+def sample(n: int = 60, d: int = 8, outputs: int = 1, seed: int = 0) -> _Sample:
+    rng = np.random.default_rng(seed)
+    return _Sample(rng.standard_normal((n, d)), rng.standard_normal((n, outputs)), np.ones(n))
+
+
+def test_the_gradient_is_the_network_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 25 * 64)
+    data, start = sample(200), network(8)
+    step = gradient_step(
+        data.inputs, data.targets[:, 0], start.weights, start.readout[:, 0], start.activation, 1 / 5
+    )
+    np.testing.assert_allclose(_gradient(data, start, start.weights) / 200, step.gradient, atol=1e-13)
+
+
+def test_the_gradient_with_several_targets_is_the_loss_derivative() -> None:
+    data, start = sample(outputs=3), network(8, outputs=3, bias=1.0)
+
+    def loss(weights: Floats) -> float:
+        values = start.activation(data.inputs @ weights.T + start.biases) @ start.readout / 5
+        # The readouts in front carry one more factor sqrt(N) than those in the output [Ba22].
+        return float(5 * ((data.targets - values) ** 2).sum() / 2)
+
+    found = _gradient(data, start, start.weights)
+    for place in [(0, 0), (7, 3), (24, 7)]:
+        shift = np.zeros_like(start.weights)
+        shift[place] = 1e-5
+        slope = (loss(start.weights + shift) - loss(start.weights - shift)) / 2e-5
+        assert found[place] == pytest.approx(-slope, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [20, 60])
+def test_leave_one_out_is_exact(n: int) -> None:
+    data, start = sample(n, outputs=2), network(8, outputs=2)
+    ridges = np.array([0.01, 1.0])
+    # The penalty n lambda stays when a sample goes.
+    found = _ridge(_Design(data, start, start.weights), ridges, leave_out=True)
+    assert found.left_out is not None
+    design = start.activation(data.inputs @ start.weights.T)
+    for out in (0, n - 1):
+        rest = np.delete(np.arange(n), out)
+        for column, ridge in enumerate(ridges):
+            model = Ridge(alpha=n * ridge).fit(design[rest], data.targets[rest])
+            expected = ((data.targets[out] - model.predict(design[[out]])[0]) ** 2).sum()
+            assert found.left_out[out, column] == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("n", [20, 60])
+def test_the_readout_is_ridge_regression(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr(module, "KEEP_ELEMENTS", 0)
+    data, start = sample(n), network(8)
+    found = _ridge(_Design(data, start, start.weights), np.array([0.1]))
+    design = start.activation(data.inputs @ start.weights.T)
+    model = Ridge(alpha=0.1 * n).fit(design, data.targets[:, 0])
+    np.testing.assert_allclose(found.coefficients[0, :, 0], model.coef_, atol=1e-9)
+    np.testing.assert_allclose(found.intercepts[0, 0], model.intercept_, atol=1e-9)
+    centred = design - design.mean(axis=0)
+    path = ridge_path(centred, data.targets[:, 0] - data.targets.mean(), [0.1])
+    np.testing.assert_allclose(found.coefficients[0, :, 0], path.coefficients[0], atol=1e-9)
+    largest = np.linalg.svd(centred, compute_uv=False) ** 2 / n
+    np.testing.assert_allclose(found.spectrum[:5], largest[:5], rtol=1e-9)
+
+
+def test_without_a_step_it_is_random_features() -> None:
+    inputs, targets = draw()
+    model = OneStepRegressor(step_size=0, ridge=0.05, bias=0, **SMALL).fit(inputs, targets)
+    scaled = StandardScaler().fit_transform(inputs)
+    random = np.random.RandomState(0)
+    weights = random.standard_normal((40, 8)) / np.sqrt(8)
+    design = function("relu")(scaled @ weights.T)
+    expected = Ridge(alpha=0.05 * 200).fit(design, targets).predict(design)
+    np.testing.assert_allclose(model.predict(inputs), expected, atol=1e-8)
+
+
+def test_identity_activation_is_linear_ridge() -> None:
+    inputs, targets = draw()
+    model = OneStepRegressor(activation="identity", step_size=3.0, ridge=1e-9, **SMALL).fit(inputs, targets)
+    scaled = StandardScaler().fit_transform(inputs)
+    expected = Ridge(alpha=1e-6).fit(scaled, targets).predict(scaled)
+    np.testing.assert_allclose(model.predict(inputs), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("split", [None, 0.5])
+def test_the_step_is_taken_where_it_helps_and_not_in_noise(split: float | None) -> None:
+    inputs, targets = draw(600, 40)
+    others, wanted = draw(2000, 40, seed=1)
+    model = OneStepRegressor(width=100, random_state=0, split=split).fit(inputs, targets)
+    still = OneStepRegressor(width=100, random_state=0, split=split, step_size=0).fit(inputs, targets)
+    assert model.step_size_ > 0
+    assert model.score(others, wanted) > still.score(others, wanted) + 0.03
+    assert abs(model.direction_[0]) > 0.8
+    assert np.linalg.norm(model.direction_) == pytest.approx(1)
+    noise = np.random.default_rng(2).standard_normal(600)
+    refused = OneStepRegressor(width=100, random_state=0, split=split).fit(inputs, noise)
+    assert refused.step_size_ == 0
+
+
+@pytest.mark.parametrize("n", [160, 900])
+def test_the_reported_error_is_honest(n: int) -> None:
+    inputs, targets = draw(n, 80)
+    others, wanted = draw(4000, 80, seed=1)
+    model = OneStepRegressor(width=100, random_state=0).fit(inputs, targets)
+    path = model.loo_path_
+    assert path["how"].startswith("5-fold")
+    reported = path["errors"].min() * targets.var()
+    assert np.mean((wanted - model.predict(others)) ** 2) == pytest.approx(reported, rel=0.2)
+    # What leave-one-out says of samples that also took the step is not.
+    deceived = OneStepRegressor(
+        width=100, random_state=0, step_size=model.step_size_, ridge=model.ridge_
+    ).fit(inputs, targets)
+    assert "optimistic" in deceived.loo_path_["how"]
+    if n == 160:
+        assert deceived.loo_path_["errors"][0, 0] * targets.var() < 0.8 * reported
+
+
+def test_many_samples_for_each_input_use_leave_one_out() -> None:
+    inputs, targets = draw(400, 3)
+    model = OneStepRegressor(**SMALL).fit(inputs, targets)
+    assert model.loo_path_["how"] == "leave-one-out"
+    others, wanted = draw(3000, 3, seed=1)
+    error = np.mean((wanted - model.predict(others)) ** 2)
+    assert error == pytest.approx(model.loo_path_["errors"].min() * targets.var(), rel=0.15)
+
+
+def test_folds_keep_copies_together_and_are_balanced() -> None:
+    inputs = np.random.default_rng(0).integers(0, 3, (400, 3)).astype(float)
+    folds = _folds(inputs, 5)
+    for row in np.unique(inputs, axis=0):
+        assert len(set(folds[(inputs == row).all(axis=1)])) == 1
+    order = np.random.default_rng(1).permutation(400)
+    np.testing.assert_array_equal(_folds(inputs[order], 5), folds[order])
+    smooth = _folds(np.random.default_rng(2).standard_normal((1003, 2)), 5)
+    assert sorted(np.bincount(smooth)) == [200, 200, 201, 201, 201]
+
+
+def test_a_gain_within_its_noise_is_not_taken() -> None:
+    rng = np.random.default_rng(0)
+    still = rng.uniform(1, 2, (100, 1))
+    ridges, counts = np.ones((2, 1)), np.ones(100)
+    steps = np.array([0.0, 1.0])
+    clear = _choose(steps, ridges, [still, still - 0.5], counts, 1, "")
+    assert (clear.step, round(clear.gain, 12)) == (1, 0.5)
+    doubtful = _choose(steps, ridges, [still, still - 0.02 * rng.standard_normal((100, 1))], counts, 1, "")
+    assert doubtful.step == 0
+    # Without 0 among the candidates the smallest error decides.
+    assert _choose(np.array([1.0, 2.0]), ridges, [still, still - 1e-9], counts, 1, "").step == 1
+
+
+def test_several_targets_and_one_column() -> None:
+    inputs, targets = draw()
+    both = np.column_stack([targets, 100 * targets + 5])
+    model = OneStepRegressor(**SMALL).fit(inputs, both)
+    assert model.predict(inputs).shape == (200, 2)
+    assert model.direction_.shape == (2, 8)
+    np.testing.assert_allclose(model.predict(inputs)[:, 1], 100 * model.predict(inputs)[:, 0] + 5, atol=1e-6)
+    assert OneStepRegressor(**SMALL).fit(inputs, targets[:, None]).predict(inputs).shape == (200, 1)
+
+
+def test_classes_of_every_kind() -> None:
+    inputs, targets = draw(300)
+    labels = np.array(["low", "middle", "high"])[np.digitize(targets, [-0.4, 0.4])]
+    model = OneStepClassifier(**SMALL).fit(inputs, labels)
+    assert model.classes_.tolist() == ["high", "low", "middle"]
+    assert model.decision_function(inputs).shape == (300, 3)
+    assert model.score(inputs, labels) > RidgeClassifier().fit(inputs, labels).score(inputs, labels)
+    two = OneStepClassifier(**SMALL).fit(inputs, targets > 0)
+    np.testing.assert_array_equal(two.predict(inputs), two.decision_function(inputs) > 0)
+    with pytest.raises(ValueError, match="one class"):
+        OneStepClassifier().fit(inputs, np.zeros(300, dtype=int))
+
+
+def test_features_for_a_pipeline() -> None:
+    inputs, targets = draw()
+    labels = np.where(targets > 0, "a", "b")
+    by_names = OneStepFeatures(**SMALL).fit(inputs, labels)
+    by_codes = OneStepFeatures(target="classes", **SMALL).fit(inputs, (targets <= 0).astype(int))
+    np.testing.assert_allclose(by_names.transform(inputs), by_codes.transform(inputs))
+    assert (
+        OneStepFeatures(dtype="float32", **SMALL).fit(inputs, targets).transform(inputs).dtype == np.float32
+    )
+    pipe = make_pipeline(OneStepFeatures(**SMALL), Ridge())
+    search = GridSearchCV(pipe, {"onestepfeatures__step_size": [0.0, 2.0], "ridge__alpha": [1.0, 10.0]}, cv=3)
+    assert search.fit(inputs, targets).best_score_ > 0.5
+    with pytest.raises(ValueError, match="target must be one of"):
+        OneStepFeatures(target="words").fit(inputs, targets)
+
+
+def test_pandas_in_and_out_clone_and_pickle() -> None:
+    pandas = pytest.importorskip("pandas")
+    inputs, targets = draw()
+    frame = pandas.DataFrame(inputs, columns=[f"c{i}" for i in range(8)])
+    maker = OneStepFeatures(**SMALL).set_output(transform="pandas").fit(frame, pandas.Series(targets))
+    out = maker.transform(frame)
+    assert list(out.columns[:2]) == ["onestepfeatures0", "onestepfeatures1"]
+    assert maker.feature_names_in_.tolist() == list(frame.columns)
+    model = OneStepRegressor(activation="tanh(2*x)", **SMALL).fit(frame, targets)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_weights_are_counts() -> None:
+    inputs, targets = draw(50)
+    counts = np.random.default_rng(3).integers(0, 4, 50)
+    weighted = OneStepRegressor(**SMALL).fit(inputs, targets, sample_weight=counts)
+    repeated = OneStepRegressor(**SMALL).fit(np.repeat(inputs, counts, 0), np.repeat(targets, counts))
+    np.testing.assert_allclose(weighted.predict(inputs), repeated.predict(inputs), atol=1e-8)
+    # Importances that sum to one are counts of mean one.
+    shares = OneStepRegressor(**SMALL).fit(inputs, targets, sample_weight=np.full(50, 0.02))
+    plain = OneStepRegressor(**SMALL).fit(inputs, targets)
+    np.testing.assert_allclose(shares.predict(inputs), plain.predict(inputs), atol=1e-8)
+
+
+def test_whitening_ignores_invertible_linear_maps() -> None:
+    inputs, targets = draw(300)
+    mixing = np.random.default_rng(5).standard_normal((8, 8))
+    # Up to the rotation of the principal components: compare what does not depend on the random weights.
+    first = OneStepRegressor(whiten=True, **SMALL).fit(inputs, targets)
+    second = OneStepRegressor(whiten=True, **SMALL).fit(inputs @ mixing, targets)
+    along = [
+        (data - data.mean(axis=0)) / model.scale_ @ model.direction_
+        for model, data in ((first, inputs), (second, inputs @ mixing))
+    ]
+    assert abs(np.corrcoef(*along)[0, 1]) == pytest.approx(1, abs=1e-8)
+
+
+def test_small_and_degenerate_data() -> None:
+    inputs, targets = draw(20, 3)
+    assert np.isfinite(OneStepRegressor(random_state=0).fit(inputs, targets).predict(inputs)).all()
+    constant = np.column_stack([inputs, np.full(20, 7.0)])
+    np.testing.assert_allclose(
+        OneStepRegressor(step_size=0, ridge=0.1, **SMALL).fit(constant, targets).scale_[3], np.inf
+    )
+    level = OneStepRegressor(**SMALL).fit(inputs, np.full(20, 3.0))
+    np.testing.assert_allclose(level.predict(inputs), 3.0)
+    same = OneStepRegressor(**SMALL).fit(np.ones((20, 3)), targets)
+    np.testing.assert_allclose(same.predict(np.zeros((2, 3))), targets.mean())
+    wide = np.random.default_rng(0).standard_normal((30, 100))
+    assert np.isfinite(OneStepRegressor(whiten=True, **SMALL).fit(wide, wide[:, 0]).predict(wide)).all()
+
+
+def test_more_steps_go_on_from_the_first() -> None:
+    inputs, targets = draw()
+    one = OneStepRegressor(step_size=1.0, ridge=0.1, **SMALL).fit(inputs, targets)
+    two = OneStepRegressor(step_size=1.0, ridge=0.1, n_steps=2, **SMALL).fit(inputs, targets)
+    still = OneStepRegressor(step_size=0, ridge=0.1, **SMALL).fit(inputs, targets)
+    first, second = one.weights_ - still.weights_, two.weights_ - one.weights_
+    cosine = (first * second).sum() / np.linalg.norm(first) / np.linalg.norm(second)
+    assert 0.9 < cosine < 1 - 1e-6
+    assert OneStepRegressor(n_steps=3, **SMALL).fit(inputs, targets).score(inputs, targets) > 0.5
+
+
+def test_single_precision_gives_the_same_answer() -> None:
+    inputs, targets = draw(500, 20)
+    double = OneStepRegressor(step_size=2.0, ridge=0.01, **SMALL).fit(inputs, targets)
+    single = OneStepRegressor(step_size=2.0, ridge=0.01, dtype="float32", **SMALL).fit(inputs, targets)
+    assert single.weights_.dtype == np.float32
+    np.testing.assert_allclose(single.predict(inputs), double.predict(inputs), atol=1e-3)
+
+
+def test_memory_is_bounded_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 2**15)
+    monkeypatch.setattr(module, "KEEP_ELEMENTS", 0)
+    inputs, targets = draw(20000, 4)
+    tracemalloc.start()
+    OneStepRegressor(width=100, random_state=0, step_size=[0.0, 1.0], ridge=[0.01, 0.1]).fit(inputs, targets)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The features alone would take 16 MB.
+    assert peak < 8e6
+
+
+def test_blocks_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, targets = draw(500)
+    whole = OneStepRegressor(**SMALL).fit(inputs, targets).predict(inputs)
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 64 * 40)
+    monkeypatch.setattr(module, "KEEP_ELEMENTS", 0)
+    np.testing.assert_allclose(
+        OneStepRegressor(**SMALL).fit(inputs, targets).predict(inputs), whole, atol=1e-9
+    )
+
+
+def test_progress_is_shown_when_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    inputs, targets = draw(40)
+    OneStepRegressor(**SMALL).fit(inputs, targets)
+    assert capsys.readouterr().err == ""
+    OneStepRegressor(verbose=True, **SMALL).fit(inputs, targets)
+    captured = capsys.readouterr()
+    assert "100%" in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"width": 0}, "width must be a whole number of at least 1, got 0"),
+        ({"n_steps": 1.5}, "n_steps must be"),
+        ({"dtype": "float16"}, "dtype must be one of float64, float32; got 'float16'"),
+        ({"step_size": -1.0}, "step_size must be"),
+        ({"step_size": "big"}, "step_size must be"),
+        ({"ridge": 0.0}, "ridge must be"),
+        ({"ridge": [1.0, np.nan]}, "ridge must be"),
+        ({"split": 1.0}, "split must be None or a share"),
+        ({"split": 0.99}, "leaves"),
+        ({"bias": -1.0}, "bias must be"),
+        ({"activation": "sign"}, "sign"),
+    ],
+)
+def test_bad_settings_are_named(setting: dict[str, object], message: str) -> None:
+    inputs, targets = draw(30)
+    with pytest.raises(ValueError, match=message):
+        OneStepRegressor(**setting).fit(inputs, targets)  # type: ignore[arg-type]
+
+
+def test_a_missing_extra_is_named() -> None:
+    code = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "import firststep\n"
+        "try: firststep.OneStepRegressor\n"
+        "except ImportError as error: assert 'firststep[sklearn]' in str(error), error\n"
+        "else: raise SystemExit('no error')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
