@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.linalg import lapack
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from firststep.gaussian import Array, Function, gauss_hermite, monomial_in_hermite
 
@@ -643,6 +642,9 @@ def top_singular(weights: Matrix, gradient: Matrix, step_size: float) -> tuple[f
     >>> round(value, 12), np.abs(vector).round(6).tolist()
     (3.0, [0.0, 1.0, 0.0])
     """
+    # Imported here because it takes as long as the rest of this module and few runs need it.
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
     after = weights.astype(np.float64) + step_size * gradient.astype(np.float64)
     dim = after.shape[1]
     if min(after.shape) < 16:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
+from operator import mul
 
 import numpy as np
 
@@ -130,9 +131,7 @@ def _label_moments(
         given.append(moments)
     for i in powers:
         scaled = [Decimal(w) / total * Decimal(t) ** i for w, t in zip(weights, nodes, strict=True)]
-        powers[i] = [
-            sum((w * m[k] for w, m in zip(scaled, given, strict=True)), Decimal(0)) for k in range(order + 2)
-        ]
+        powers[i] = [sum(map(mul, scaled, column), Decimal(0)) for column in zip(*given, strict=True)]
     found = {(i, 0): values_ for i, values_ in powers.items()}
     # Stein in t2, whose covariance with y is -c_1: E[y^k t2] = -c_1 k E[y^(k-1)], and so on.
     zero = Decimal(0)
@@ -151,7 +150,7 @@ Series = list[Decimal]
 def _times(left: Series, right: Series) -> Series:
     """Product of two power series, to the shorter one's order."""
     size = min(len(left), len(right))
-    return [sum((left[j] * right[i - j] for j in range(i + 1)), Decimal(0)) for i in range(size)]
+    return [sum(map(mul, left[: i + 1], right[i::-1]), Decimal(0)) for i in range(size)]
 
 
 def _moments(
@@ -259,34 +258,40 @@ def _inverse_one_minus(matrix: list[list[Series]], order: int) -> list[list[Seri
 def _gauss(moments: Sequence[Sequence[Sequence[Decimal]]], levels: int) -> tuple[Array, Array]:
     """Nodes and weight vectors of block Gauss quadrature from matrix moments, orders 0 … 2 levels.
 
-    The Krylov vectors M^k v_a have the block Hankel matrix as Gram matrix; orthonormalised by its Cholesky factor they
-    turn M into a small matrix. Where the law has fewer points than asked for, the factor stops and so do the levels.
+    The Krylov vectors M^k v_a have the block Hankel matrix H as Gram matrix; orthonormalised by its Cholesky factor L
+    they turn M into the small block tridiagonal matrix J with J^T = L^-1 L', L' being L without its first block row.
+    Where the law has fewer points than asked for, the factor stops and so do the levels.
     """
     directions = len(moments[0])
-    index = [(k, a) for k in range(levels) for a in range(directions)]
+    index = [(k, a) for k in range(levels + 1) for a in range(directions)]
     factor: list[list[Decimal]] = []
     for row, (i, a) in enumerate(index):
         line: list[Decimal] = []
-        for column in range(row + 1):
+        # Of the last block row only what lies left of the diagonal block is needed.
+        for column in range(min(row + 1, levels * directions)):
             j, b = index[column]
-            value = moments[i + j][a][b] - sum(
-                (x * y for x, y in zip(line, factor[column] if column < row else line, strict=False)),
-                Decimal(0),
-            )
+            above = factor[column] if column < row else line
+            value = moments[i + j][a][b] - sum(map(mul, line, above), Decimal(0))
             if column < row:
-                line.append(value / factor[column][column])
+                line.append(value / above[column])
+            elif value <= abs(moments[2 * i][a][a]) * Decimal(10) ** (-DIGITS // 2):
+                return _gauss(moments, i) if i else _degenerate(directions)
             else:
-                if value <= abs(moments[2 * i][a][a]) * Decimal(10) ** (-DIGITS // 2):
-                    return _gauss(moments, i) if i else _degenerate(directions)
                 line.append(value.sqrt())
         factor.append(line)
-    size = len(index)
-    # J = L^-1 H1 L^-T, where H1 shifts the moments by one.
-    shifted = [[moments[i + j + 1][a][b] for j, b in index] for i, a in index]
-    half = _solve_lower(factor, shifted)
-    transposed = [[half[j][i] for j in range(size)] for i in range(size)]
-    jacobi = np.array([[float(x) for x in line] for line in _solve_lower(factor, transposed)])
-    nodes, vectors = np.linalg.eigh((jacobi + jacobi.T) / 2)
+    size = levels * directions
+    jacobi = np.zeros((size, size))
+    for column in range(size):
+        block = column // directions * directions
+        # Row by row of L J^T = L', whose column starts one block above the diagonal.
+        found: dict[int, Decimal] = {}
+        for row in range(max(0, block - directions), min(block + directions, size)):
+            lower = factor[row + directions]
+            value = lower[column] if column < len(lower) else Decimal(0)
+            value -= sum((factor[row][k] * x for k, x in found.items()), Decimal(0))
+            found[row] = value / factor[row][row]
+            jacobi[row, column] = jacobi[column, row] = float(found[row])
+    nodes, vectors = np.linalg.eigh(jacobi)
     start = np.zeros((directions, size))
     for a in range(directions):
         start[a, : a + 1] = [float(x) for x in factor[a]]
@@ -295,17 +300,3 @@ def _gauss(moments: Sequence[Sequence[Sequence[Decimal]]], levels: int) -> tuple
 
 def _degenerate(directions: int) -> tuple[Array, Array]:
     return np.zeros(directions), np.eye(directions)
-
-
-def _solve_lower(factor: list[list[Decimal]], right: list[list[Decimal]]) -> list[list[Decimal]]:
-    """L^-1 R by forward substitution."""
-    rows: list[list[Decimal]] = []
-    for i, line in enumerate(right):
-        current = line[:]
-        for j in range(i):
-            coefficient = factor[i][j]
-            if coefficient:
-                current = [x - coefficient * y for x, y in zip(current, rows[j], strict=True)]
-        pivot = factor[i][i]
-        rows.append([x / pivot for x in current])
-    return rows

@@ -1,0 +1,481 @@
+"""The numbers behind the page: computed in worker processes, put together in the server, drawn by the page."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from firststep.explorer.state import State, as_command, as_python, as_toml, exponents, nice_ticks
+from firststep.fixedpoint import ConvergenceError
+from firststep.gaussian import Array, hermite_polynomials
+from firststep.problem import Outcome, OutsideTheoryWarning
+
+# Relative accuracies: of curves while a slider moves, of curves at rest (as `predict`), and the least.
+DRAFT, EXACT, LEAST = 1e-3, 1e-6, 1e-2
+# Hermite degrees with a bar of their own; the rest is one bar.
+BARS = 5
+# Where functions of one variable are drawn.
+REACH, POINTS = 2.6, 53
+DENSITY_POINTS = 120
+LAST_WINDOW = 12
+THRESHOLDS = {"1/4": 1 / 4, "1/3": 1 / 3, "3/8": 3 / 8}
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def draft_nodes(n_samples: float) -> Array:
+    """Exponents from which a draft of the curves is interpolated: Chebyshev points, more for larger n.
+
+    Steps of the curve are about 1/log n wide, so that 4.5 points for each decade leave an error near 1e-3.
+
+    Examples
+    --------
+    >>> len(draft_nodes(1e3)), len(draft_nodes(1e30))
+    (14, 61)
+    """
+    grid = exponents()
+    count = max(12, math.ceil(4.5 * math.log10(n_samples)))
+    if count >= len(grid) // 2:
+        return np.array(grid)
+    x = np.cos(np.pi * np.arange(count) / (count - 1))[::-1]
+    return np.asarray(grid[0] + (grid[-1] - grid[0]) * (x + 1) / 2)
+
+
+@lru_cache(maxsize=64)
+def _interpolation(nodes: bytes) -> Array:
+    """Barycentric interpolation from Chebyshev points to the slider's positions, (positions, nodes)."""
+    x, at = np.frombuffer(nodes), np.array(exponents())
+    weights = (-1.0) ** np.arange(len(x))
+    weights[[0, -1]] /= 2
+    distance = at[:, None] - x
+    hit = np.abs(distance) < 1e-12
+    rows = weights / np.where(hit, 1.0, distance)
+    rows /= rows.sum(axis=1, keepdims=True)
+    return np.where(hit.any(axis=1, keepdims=True), hit.astype(float), rows)
+
+
+def solve_points(state: Mapping[str, Any], at: Sequence[float | None], tolerance: float) -> dict[str, Any]:
+    """Errors and learned functions of the unified theory at these exponents; None stands for no step.
+
+    Where the theory does not reach the tolerance it is asked for less, and a point without an answer is NaN.
+    """
+    view = State(**state)
+    sizes = view.sizes
+    steps = np.array([0.0 if alpha is None else sizes.step_size(alpha) for alpha in at])
+    notes: list[str] = []
+    outcome: Outcome | None = None
+    for accepted in (tolerance, max(tolerance, 1e-4), LEAST):
+        try:
+            outcome = _unified(view, steps, accepted)
+        except ConvergenceError:
+            continue
+        if accepted > max(tolerance, 1e-4):
+            notes.append(f"the unified theory is accurate to {accepted:.0e} only in a part of this range")
+        return _numbers(outcome) | {"notes": notes}
+    if len(steps) == 1:
+        notes.append("the unified theory does not converge in a part of this range")
+        return {"train": [math.nan], "test": [math.nan], "learned": [[math.nan] * 16], "notes": notes}
+    parts = [solve_points(state, [alpha], tolerance) for alpha in at]
+    joined: dict[str, Any] = {
+        name: sum((part[name] for part in parts), []) for name in ("train", "test", "learned")
+    }
+    return joined | {"notes": sorted({note for part in parts for note in part["notes"]})}
+
+
+def _unified(view: State, steps: Array, tolerance: float) -> Outcome:
+    from firststep.theory import predict
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OutsideTheoryWarning)
+        return predict(view.problem, view.sizes, steps, view.ridge, tolerance=tolerance)
+
+
+def _numbers(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "train": outcome.train_error[:, 0].tolist(),
+        "test": outcome.test_error[:, 0].tolist(),
+        "learned": np.asarray(outcome.details["learned"])[:, 0].tolist(),
+    }
+
+
+def solve_frame(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything around the curves that has a formula of its own: levels, bounds, weights, the teacher."""
+    from firststep.theory import bounds, random_features, staircase
+    from firststep.theory.weights import spiked_weights
+
+    view = State(**state)
+    problem, sizes = view.problem, view.sizes
+    grid = np.array(exponents())
+    steps, ridge = sizes.step_size(grid), np.array([view.ridge])
+    starts = [(k - 1) / (2 * k) for k in range(1, LAST_WINDOW + 1)]
+    # No step below alpha = 0, then one window after the other.
+    windows = [(float(grid[0]), 0.0), *zip(starts, [*starts[1:], 0.5], strict=True)]
+    counts = list(range(len(windows)))
+    some = np.ones(len(windows))
+    published = staircase.solve(problem, sizes, some, ridge, n_spikes=counts)
+    whole = staircase.solve(
+        problem, sizes, some, ridge, n_spikes=counts, row_norms=True, full_gradient=True
+    )
+    plain = random_features.solve(problem, sizes, np.zeros(1), ridge)
+    weights = spiked_weights(problem, sizes, steps)
+    teacher = problem.teacher
+    x = np.linspace(-REACH, REACH, POINTS)
+    factorials = np.array([math.factorial(k) for k in range(16)], dtype=float)
+    wanted = teacher.hermite(16) * np.sqrt(factorials)
+    levels = [
+        {
+            "from": low,
+            "to": high,
+            "spikes": list(published.details["degrees"][i]),
+            "train": float(published.train_error[i, 0]),
+            "test": float(published.test_error[i, 0]),
+            "whole_train": float(whole.train_error[i, 0]),
+            "whole_test": float(whole.test_error[i, 0]),
+        }
+        for i, (low, high) in enumerate(windows)
+    ]
+    cosine = float(wanted[1] ** 2) / problem.direction_norm_squared(sizes)
+    critical = weights.critical_step
+    return {
+        "sizes": sizes.to_dict(),
+        "steps": steps.tolist(),
+        "levels": levels,
+        "random_features": {
+            "train": float(plain.train_error[0, 0]),
+            "test": float(plain.test_error[0, 0]),
+        },
+        "best_linear": bounds.best_linear_error(problem),
+        "noise": problem.noise_variance,
+        "labels": problem.label_variance,
+        "teacher": {"x": x.tolist(), "y": np.asarray(teacher(x)).tolist()},
+        "wanted": wanted.tolist(),
+        "tail": teacher.tail(16),
+        "activation_coefficients": problem.activation.hermite(BARS).tolist(),
+        "weights": {
+            "top": weights.top.tolist(),
+            "alignment": weights.alignment.tolist(),
+            "edge": weights.edge,
+            "bound": cosine,
+            "critical": float(sizes.step_exponent(critical)) if math.isfinite(critical) else None,
+            "critical_step": critical if math.isfinite(critical) else None,
+        },
+        "notes": list(problem.concerns(sizes)),
+    }
+
+
+def solve_spectrum(state: Mapping[str, Any], of: str, points: int = DENSITY_POINTS) -> dict[str, Any]:
+    """Density and outliers of the features or the weights."""
+    from firststep.theory.spectrum import predict_spectrum
+
+    view = State(**state)
+    found = predict_spectrum(view.problem, view.sizes, view.step_size, of=of, points=points)
+    return {
+        "x": found.x.tolist(),
+        "density": found.density.tolist(),
+        "edges": list(found.edges),
+        "intervals": [list(pair) for pair in found.intervals],
+        "atom": found.atom,
+        "outliers": [outlier.to_dict() for outlier in found.outliers],
+        "step_size": view.step_size,
+    }
+
+
+def warm_up() -> bool:
+    """Import and compile what the first request needs."""
+    state = State(n_samples=200).model_dump()
+    solve_frame(state)
+    solve_points(state, [None, 0.1, 0.4], DRAFT)
+    try:
+        solve_spectrum(state, "features", 20)
+    except (ImportError, ArithmeticError, RuntimeError):
+        # The first request will say so.
+        return False
+    return True
+
+
+def short(value: float, digits: int = 5) -> float | None:
+    """A number with few digits, for a screen; None where there is none."""
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+
+
+def _list(values: Any, digits: int = 5) -> list[float | None]:
+    return [short(float(value), digits) for value in np.asarray(values, dtype=float).ravel()]
+
+
+def axis(label: str, low: float, high: float, *, count: int = 5, signed: bool = False) -> dict[str, Any]:
+    """An axis with a little room at both ends and round numbers on it."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        low, high = 0.0, 1.0
+    room = 0.06 * (high - low) if high > low else 0.5 * abs(high) or 1.0
+    bottom = low - room if signed or low < 0 or low > 0.4 * high else 0.0
+    top = high + room
+    ticks = nice_ticks(bottom, top, count)
+    digits = max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9)) if len(ticks) > 1 else 2
+    # A step of 0.25 needs one digit more than its power of ten says.
+    exact = digits + (any(abs(round(t, digits) - t) > 1e-9 for t in ticks))
+    return {
+        "label": label,
+        "domain": [bottom, top],
+        "ticks": [{"at": tick, "text": f"{tick:.{exact}f}".replace("-", "−")} for tick in ticks],
+    }
+
+
+def step_axis() -> dict[str, Any]:
+    """The axis of step exponents with its thresholds."""
+    return {
+        "label": "step exponent α = log η / log n₀",
+        "domain": [exponents()[0], exponents()[-1]],
+        "ticks": [{"at": 0.1 * i, "text": f"{0.1 * i:.1f}"} for i in range(6)],
+        "thresholds": [{"at": value, "text": name} for name, value in THRESHOLDS.items()],
+    }
+
+
+def log_axis(label: str, low: float, high: float) -> dict[str, Any]:
+    """An axis of decimal logarithms that grows by thirds of a decade, so that it rests while a spike moves."""
+    bottom, top = math.floor(3 * math.log10(low)) / 3, math.ceil(3 * math.log10(high)) / 3
+    decades = range(math.ceil(bottom), math.floor(top) + 1)
+    ticks = [{"at": float(k), "text": _power(k)} for k in decades]
+    if len(ticks) < 3:
+        for k in range(math.floor(bottom), math.ceil(top) + 1):
+            for digit in (2, 5):
+                at = k + math.log10(digit)
+                if bottom <= at <= top:
+                    ticks.append({"at": at, "text": f"{digit * 10.0**k:g}"})
+        ticks.sort(key=lambda tick: float(tick["at"]))
+    return {"label": label, "domain": [bottom, top], "ticks": ticks}
+
+
+def _power(k: int) -> str:
+    return f"{10.0**k:g}" if -2 <= k <= 3 else f"10{str(k).translate(SUPERSCRIPTS)}"
+
+
+def size_text(value: float) -> str:
+    """A size as people write it: 1500, 5·10¹¹.
+
+    Examples
+    --------
+    >>> size_text(1500), size_text(5e11)
+    ('1500', '5·10¹¹')
+    """
+    if value < 1e5:
+        return f"{value:.0f}"
+    power = math.floor(math.log10(value) + 1e-12)
+    digits = f"{value / 10.0**power:.3g}"
+    raised = f"10{str(power).translate(SUPERSCRIPTS)}"
+    return raised if digits == "1" else f"{digits}·{raised}"
+
+
+def number_text(value: float | None, digits: int = 4) -> str:
+    """A number for reading; a dash where there is none."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value and not 1e-4 <= abs(value) < 1e6:
+        mantissa, power = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa}·10{str(int(power)).translate(SUPERSCRIPTS)}"
+    return f"{value:.{digits}g}" if abs(value) >= 1 else f"{value:.{digits}f}"
+
+
+def assemble(
+    state: State, frame: Mapping[str, Any], found: Mapping[str, Any], nodes: Array, draft: bool
+) -> dict[str, Any]:
+    """What the page draws for every position of the step slider, from solved points and the frame.
+
+    Parameters
+    ----------
+    state : State
+        What was asked.
+    frame : mapping
+        From `solve_frame`.
+    found : mapping
+        From `solve_points`: no step first, then the nodes.
+    nodes : ndarray
+        Exponents of the points after the first.
+    draft : bool
+        Whether the nodes are Chebyshev points to be interpolated rather than the slider's positions.
+    """
+    numbers = {name: np.array(found[name], dtype=float) for name in ("train", "test", "learned")}
+    curves = {name: values[1:] for name, values in numbers.items()}
+    if draft and len(nodes) != len(exponents()):
+        matrix = _interpolation(nodes.tobytes())
+        curves = {name: matrix @ values for name, values in curves.items()}
+    plain = {name: values[0] for name, values in numbers.items()}
+    wanted = np.array(frame["wanted"])
+    return {
+        "state": state.model_dump(),
+        "draft": draft,
+        "exponents": exponents(),
+        "notes": [*frame["notes"], *found["notes"]],
+        "facts": _facts(state, frame),
+        "errors": _errors(frame, curves, plain),
+        "learned": _learned(frame, curves["learned"], plain["learned"], wanted),
+        "alignment": _alignment(frame),
+        "readings": _readings(frame, curves, plain, wanted),
+        "teacher_weights": [short(float(value), 3) for value in wanted[1:5]],
+        "copy": {"toml": as_toml(state), "python": as_python(state), "command": as_command(state)},
+    }
+
+
+def _facts(state: State, frame: Mapping[str, Any]) -> dict[str, str]:
+    sizes = frame["sizes"]
+    texts = {
+        "n": size_text(sizes["n_samples"]),
+        "d": size_text(sizes["dim"]),
+        "N": size_text(sizes["width"]),
+        "n0": size_text(sizes["n_step_samples"]),
+        "ridge": number_text(state.ridge, 3),
+    }
+    return texts
+
+
+def _errors(frame: Mapping[str, Any], curves: Mapping[str, Array], plain: Mapping[str, Any]) -> dict[str, Any]:
+    panels = {}
+    for name, title in (("test", "test error"), ("train", "train error")):
+        levels = frame["levels"]
+        different = max(abs(level[f"whole_{name}"] / level[name] - 1) for level in levels) > 5e-3
+        # The limit's steps are drawn as far as they can be told apart.
+        steps = [
+            {"from": level["from"], "to": level["to"], "y": short(level[name]), "spikes": level["spikes"]}
+            for level in levels
+        ]
+        lines = [*curves[name][np.isfinite(curves[name])], *(step["y"] for step in steps)]
+        lines += [frame["random_features"][name]]
+        if name == "test":
+            lines.append(frame["best_linear"])
+        panel: dict[str, Any] = {
+            "title": title,
+            "y": axis(title, min(lines), max(lines)),
+            "unified": _list(curves[name]),
+            "staircase": steps,
+            "random_features": short(frame["random_features"][name]),
+        }
+        if different:
+            panel["staircase_whole"] = [
+                {"from": level["from"], "to": level["to"], "y": short(level[f"whole_{name}"])}
+                for level in levels
+            ]
+        if name == "test":
+            panel["best_linear"] = short(frame["best_linear"])
+        panels[name] = panel
+    return {"x": step_axis(), "panels": panels}
+
+
+def _learned(frame: Mapping[str, Any], along: Array, plain: Array, wanted: Array) -> dict[str, Any]:
+    x = np.array(frame["teacher"]["x"])
+    basis = hermite_polynomials(x, len(wanted), normalised=True)
+    curves, still = along @ basis, plain @ basis
+    teacher = np.array(frame["teacher"]["y"])
+    variance = wanted**2
+    # Captured: how much of a degree's variance no longer stands in the test error.
+    captured = np.maximum(variance - (wanted - along) ** 2, 0.0)
+    rest = captured[:, BARS + 1 :].sum(axis=1)
+    bars = np.concatenate([captured[:, 1 : BARS + 1], rest[:, None]], axis=1)
+    still_captured = np.maximum(variance - (wanted - plain) ** 2, 0.0)
+    heights = [*variance[1 : BARS + 1], float(variance[BARS + 1 :].sum() + frame["tail"])]
+    return {
+        "x": axis("β·x", -REACH, REACH, signed=True) | {"domain": [-REACH, REACH]},
+        "y": axis("function", float(teacher.min()), float(teacher.max()), signed=True),
+        "at": _list(x, 4),
+        "teacher": _list(teacher, 4),
+        "curves": [_list(curve, 4) for curve in curves],
+        "without_step": _list(still, 4),
+        "bars": {
+            "x": [f"{k}" for k in range(1, BARS + 1)] + [f"> {BARS}"],
+            "y": axis("variance", 0.0, float(max(heights))),
+            "wanted": _list(heights, 4),
+            "captured": [_list(row, 4) for row in bars],
+            "without_step": _list([*still_captured[1 : BARS + 1], still_captured[BARS + 1 :].sum()], 4),
+        },
+    }
+
+
+def _alignment(frame: Mapping[str, Any]) -> dict[str, Any]:
+    weights = frame["weights"]
+    critical = weights["critical"]
+    return {
+        "x": step_axis(),
+        "y": axis("squared overlap with β", 0.0, 1.0) | {"domain": [0.0, 1.05]},
+        "alignment": _list(weights["alignment"]),
+        "bound": short(weights["bound"]),
+        "critical": critical if critical is not None and exponents()[0] < critical < exponents()[-1] else None,
+    }
+
+
+def _readings(
+    frame: Mapping[str, Any], curves: Mapping[str, Array], plain: Mapping[str, Any], wanted: Array
+) -> list[dict[str, str]]:
+    """The numbers beside the views, as text, for each position of the slider."""
+    variance = float((wanted[1:] ** 2).sum() + frame["tail"])
+    texts = []
+    for i, alpha in enumerate(exponents()):
+        left = float(((wanted - curves["learned"][i])[1:] ** 2).sum() + frame["tail"])
+        share = max(0.0, 1 - left / variance) if variance > 0 else math.nan
+        texts.append(
+            {
+                "alpha": f"{alpha:.2f}".replace("-", "−"),
+                "eta": number_text(frame["steps"][i], 3),
+                "test": number_text(curves["test"][i], 5),
+                "train": number_text(curves["train"][i], 5),
+                "gain": number_text(plain["test"] - curves["test"][i], 4),
+                "captured": f"{100 * share:.0f} %" if math.isfinite(share) else "–",
+                "alignment": number_text(frame["weights"]["alignment"][i], 3),
+                "top": number_text(frame["weights"]["top"][i], 4),
+            }
+        )
+    return texts
+
+
+OVERLAP_NAMES = {"h1": "z", "h2": "h₂(z)", "h3": "h₃(z)", "h4": "h₄(z)", "beta": "β"}
+
+
+def draw_spectrum(state: State, of: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """A spectrum ready for drawing: density of the logarithm, so that areas are shares of eigenvalues."""
+    x, density = np.array(found["x"]), np.array(found["density"])
+    low, high = found["edges"]
+    tops = [outlier["eigenvalue"] for outlier in found["outliers"]]
+    floor = max(low, 1e-3 * high)
+    keep = x >= 0.5 * floor
+    x, density = x[keep], density[keep]
+    # Per unit of log10 x.
+    heights = density * x * math.log(10)
+    names = {"features": "eigenvalues of F Fᵀ/n", "weights": "eigenvalues of W₁ W₁ᵀ"}
+    widest = max([3 * high, *(1.3 * top for top in tops)])
+    top_height = float(heights.max()) if len(heights) else 1.0
+    pieces = []
+    for left, right in found["intervals"]:
+        inside = (x >= left) & (x <= right)
+        at = [max(left, float(x[inside][0])) if inside.any() else left, *x[inside], right]
+        start = 0.0 if left >= floor else float(heights[inside][0]) if inside.any() else 0.0
+        pieces.append(
+            {"x": _list(np.log10(np.maximum(at, 1e-300))), "y": _list([start, *heights[inside], 0.0])}
+        )
+    outliers = []
+    for number, outlier in enumerate(found["outliers"], start=1):
+        wanted = ("beta", "direction") if of == "weights" else tuple(OVERLAP_NAMES)
+        overlaps = [
+            {"name": OVERLAP_NAMES.get(name, name), "text": f"{value:.2f}", "value": short(value, 4)}
+            for name, value in outlier["overlaps"].items()
+            if name in wanted and value >= 0.005
+        ]
+        outliers.append(
+            {
+                "at": math.log10(outlier["eigenvalue"]),
+                "text": number_text(outlier["eigenvalue"], 4),
+                "over_edge": f"{outlier['over_edge']:.3g}",
+                "overlaps": overlaps,
+                "name": f"spike {number}",
+            }
+        )
+    return {
+        "state": state.model_dump(),
+        "of": of,
+        "x": log_axis(names[of], 0.8 * floor, widest),
+        "y": axis("density per decade", 0.0, top_height),
+        "pieces": pieces,
+        "edges": [short(low), short(high)],
+        "edge_texts": [number_text(low, 3), number_text(high, 4)],
+        "atom": f"{100 * found['atom']:.3g} %" if found["atom"] > 0 else "",
+        "outliers": outliers,
+        "raw": {"x": _list(x, 6), "density": _list(density, 6)},
+    }
