@@ -61,7 +61,7 @@ def solve(
         ``(values, index) -> (steps, residual)`` for the problems in `index`: relative Newton steps d log x, shape
         (len(index), m), and the largest relative residual of each, shape (len(index),).
     plain_step : callable
-        ``(values, index) -> values``: one round of the plain map: before Newton starts, and where Newton made things worse.
+        ``(values, index) -> values``: one round of the plain map, before Newton starts and where it made things worse.
     start : ndarray (B, m)
         First guess.
     tolerance : float

@@ -167,7 +167,8 @@ class Problem:
         c, c_star = self.activation.hermite(2), self.teacher.hermite(2)
         if abs(c_star[1]) < NEGLIGIBLE:
             found.append(
-                f"the teacher {self.teacher.spec} has no linear part (c*_1 = 0): one gradient step learns nothing about it"
+                f"the teacher {self.teacher.spec} has no linear part (c*_1 = 0): "
+                "one gradient step learns nothing about it"
             )
         if abs(c[1]) < NEGLIGIBLE:
             found.append(
@@ -287,9 +288,9 @@ class Sizes:
         return float(size) if size.ndim == 0 else size
 
     def step_exponent(self, step_size: ArrayLike) -> Any:
-        """alpha = log eta / log n0; minus infinity where eta = 0."""
-        with np.errstate(divide="ignore"):
-            exponent = np.log(np.asarray(step_size, dtype=float)) / math.log(self.n_step_samples)
+        """alpha = log eta / log n0; minus infinity where eta = 0, not a number where n0 = 1."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            exponent = np.log(np.asarray(step_size, dtype=float)) / np.log(float(self.n_step_samples))
         return float(exponent) if exponent.ndim == 0 else exponent
 
     @classmethod

@@ -57,9 +57,7 @@ math { font-size: 1.05em }
 """
 
 
-def write_report(
-    sections: Sequence[Section], path: str | Path, *, failures: Mapping[str, tuple[str, str]] | None = None
-) -> Path:
+def write_report(sections: Sequence[Section], path: str | Path) -> Path:
     """Write the report of some experiments to an HTML file.
 
     Parameters
@@ -68,15 +66,13 @@ def write_report(
         In the order of the report.
     path : path
         The file.
-    failures : mapping, optional
-        What could not be computed, as `Store.failures` gives it.
     """
     target = Path(path)
-    target.write_text(report_html(sections, failures=failures), encoding="utf-8")
+    target.write_text(report_html(sections), encoding="utf-8")
     return target
 
 
-def report_html(sections: Sequence[Section], *, failures: Mapping[str, tuple[str, str]] | None = None) -> str:
+def report_html(sections: Sequence[Section]) -> str:
     """The report as a string; equal results give equal text."""
     colours: dict[str, str] = {}
     bodies = [_section(section, place, colours) for place, section in enumerate(sections)]
@@ -105,7 +101,6 @@ theory and simulation are in standard errors; all points of a curve share their 
 one surprise and not ten. At finite size a theory of the limit also has a bias that shrinks with the size.</p>
 <nav aria-label="Experiments"><ol>{contents}</ol></nav>
 {_overview(sections)}
-{_failures(failures or {})}
 </header>
 <main>
 {"".join(bodies)}
@@ -123,9 +118,11 @@ def _overview(sections: Sequence[Section]) -> str:
         entries = section.results.agreement()
         theories = dict.fromkeys(entry["theory"] for entry in entries)
         chosen = "unified" if "unified" in theories else next(iter(theories), None)
-        for entry in entries:
-            if entry["theory"] == chosen and "gain" not in entry["quantity"]:
-                lines.append((section.name, section.results.experiment.title, entry))
+        lines += [
+            (section.name, section.results.experiment.title, entry)
+            for entry in entries
+            if entry["theory"] == chosen and "gain" not in entry["quantity"]
+        ]
     if not lines:
         return ""
     body = "".join(
@@ -150,13 +147,14 @@ def _agreement_cells(entry: Mapping[str, Any]) -> str:
     )
 
 
-def _failures(failures: Mapping[str, tuple[str, str]]) -> str:
-    if not failures:
+def _gaps(results: Results) -> str:
+    """What is missing, and why where that is known."""
+    if not results.missing and not results.failures:
         return ""
     items = "".join(
-        f"<li>{html.escape(label)}: {html.escape(message)}</li>" for label, message in failures.values()
+        f"<li>{html.escape(label)}: {html.escape(message)}</li>" for label, message in results.failures
     )
-    return f'<div class="warning"><p>Not everything could be computed:</p><ul>{items}</ul></div>'
+    return f'<div class="warning"><p>{results.missing} points are missing.</p><ul>{items}</ul></div>'
 
 
 def _section(section: Section, place: int, colours: dict[str, str]) -> str:
@@ -168,9 +166,6 @@ def _section(section: Section, place: int, colours: dict[str, str]) -> str:
     reference = (
         f' <span class="reference">{html.escape(experiment.reference)}</span>' if experiment.reference else ""
     )
-    missing = ""
-    if results.missing:
-        missing = f'<p class="warning">{results.missing} points have not been computed yet.</p>'
     entries = results.agreement()
     agreement = ""
     if entries:
@@ -182,7 +177,7 @@ def _section(section: Section, place: int, colours: dict[str, str]) -> str:
     return f"""<section id="{html.escape(section.name)}">
 <h2>{html.escape(experiment.title)}{reference}</h2>
 {prose(experiment.description)}
-{missing}
+{_gaps(results)}
 {drawn}
 {agreement}
 <details><summary>Settings and origin</summary>

@@ -13,13 +13,15 @@ from firststep.experiment.plan import (
     cells_of,
     expand,
     grids,
+    missing_tasks,
     parts_of,
     simulation_spec,
+    theory_cells,
     theory_spec,
 )
 from firststep.experiment.schema import Experiment, SimulationSection, TheorySection
 from firststep.problem import Outcome
-from firststep.store import Store
+from firststep.store import Store, subject_key
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Results:
     expected_replicas: int
     missing: int
     provenance: tuple[Mapping[str, Any], ...]
+    failures: tuple[tuple[str, str], ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each point and source: what is swept, problem, sizes, then the numbers."""
@@ -75,7 +78,7 @@ class Results:
         """
         found = []
         for entry in self.predicted:
-            for quantity in ("train_error", "test_error", "train_gain", "test_gain"):
+            for quantity in self.experiment.compare:
                 distances, relative = [], []
                 for simulated, predicted in _matched(self.simulated, entry.points):
                     if quantity not in simulated.stderr or quantity not in predicted.values:
@@ -249,6 +252,8 @@ def collect(store: Store, experiment: Experiment) -> Results:
     simulated: list[Outcome] = []
     missing = expected = 0
     origins: dict[str, Mapping[str, Any]] = {}
+    known = store.failures()
+    failures: list[tuple[str, str]] = []
     if experiment.simulation is not None:
         settings = experiment.simulation
         for cell in cells:
@@ -257,6 +262,9 @@ def collect(store: Store, experiment: Experiment) -> Results:
             outcomes, lacking = simulated_outcome(store, cell, settings, range(wanted))
             simulated += outcomes
             missing += lacking
+            if lacking and known:
+                tasks = missing_tasks(store, cell, settings, range(wanted))
+                failures += [known[task.key] for task in tasks if task.key in known]
         for origin in store.provenance(simulation_spec(cells[0], settings, 0)):
             origins[str(origin)] = origin
     predicted = []
@@ -267,6 +275,18 @@ def collect(store: Store, experiment: Experiment) -> Results:
             along, more = predicted_outcomes(store, cells_of(expand(experiment, theory.curve)), theory)
         predicted.append(Predicted(theory, tuple(at_points), tuple(along)))
         missing += lacking + more
+        if lacking + more and known:
+            specs = (
+                theory_spec(cell, theory.name, theory.options) for cell in theory_cells(experiment, theory)
+            )
+            failures += [known[key] for key in map(subject_key, specs) if key in known]
     return Results(
-        experiment, points, tuple(simulated), tuple(predicted), expected, missing, tuple(origins.values())
+        experiment,
+        points,
+        tuple(simulated),
+        tuple(predicted),
+        expected,
+        missing,
+        tuple(origins.values()),
+        tuple(failures),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
+from firststep.compare import COMPARED
 from firststep.problem import stable_key
 
 try:
@@ -277,6 +278,11 @@ class Experiment(_Section):
         default_factory=lambda: SizesSection.model_validate({}), description="samples, inputs and neurons"
     )
     sweep: SweepSection = Field(description="what varies")
+    compare: tuple[str, ...] = Field(
+        COMPARED,
+        description="quantities whose distance between theory and simulation is stated",
+        strict=False,
+    )
     simulation: SimulationSection | None = Field(None, description="networks at finite size")
     theory: tuple[TheorySection, ...] = Field((), description="theories", strict=False)
     figure: tuple[FigureSection, ...] = Field((), description="figures of the report", strict=False)
@@ -284,7 +290,7 @@ class Experiment(_Section):
     @property
     def key(self) -> str:
         """Stable hash of everything that is computed; titles, texts and figures do not matter."""
-        texts = {"title", "description", "reference", "figure"}
+        texts = {"title", "description", "reference", "figure", "compare"}
         return stable_key(self.model_dump(mode="json", exclude=texts))
 
 

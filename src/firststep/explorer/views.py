@@ -313,8 +313,13 @@ def assemble(
         "alignment": _alignment(frame),
         "readings": _readings(frame, curves, plain, wanted),
         "teacher_weights": [short(float(value), 3) for value in wanted[1:5]],
-        "copy": {"toml": as_toml(state), "python": as_python(state), "command": as_command(state)},
+        "copy": texts(state),
     }
+
+
+def texts(state: State) -> dict[str, str]:
+    """The state as an experiment file, as Python and as a command."""
+    return {"toml": as_toml(state), "python": as_python(state), "command": as_command(state)}
 
 
 def _facts(state: State, frame: Mapping[str, Any]) -> dict[str, str]:

@@ -59,13 +59,11 @@ def jacobian_at(geometry: Geometry, tables: Tables, state: State) -> Values:
     h, weights, uw, mu = tables.h[:, None], geometry.weights, geometry.u_weights, geometry.law.weights
     nz, nu = len(weights), len(uw)
     transposed = h.swapaxes(2, 3)
-    alpha = tables.alpha[:, None]
-    between_samples = _weighted_square(mu, transposed @ state.t @ h)
+    alpha = np.sqrt(tables.stretch)[..., None] * tables.alpha[:, None]
+    between_samples = _weighted_square(mu, transposed @ (state.t @ h))
     mixed = transposed @ (state.s @ alpha.swapaxes(2, 3))  # h_i^T S alpha_j
-    stretched = mu[:, None] * tables.stretch
-    samples_neurons = tables.spread.swapaxes(1, 2) + np.einsum("blu,blzu,blzu->bzu", stretched, mixed, mixed)
-    own = alpha @ state.x @ alpha.swapaxes(2, 3)
-    between_neurons = np.einsum("blu,blv,bluv,bluv->buv", stretched, tables.stretch, own, own)
+    samples_neurons = tables.spread.swapaxes(1, 2) + _weighted_square(mu, mixed)
+    between_neurons = _weighted_square(mu, alpha @ (state.x @ alpha.swapaxes(2, 3)))
     sample_mass, neuron_mass = weights * state.rho, uw * state.y
     jacobian = np.empty((len(state.rho), nz + nu, nz + nu), dtype=np.result_type(state.rho, state.y))
     jacobian[:, :nz, :nz] = (
@@ -97,23 +95,18 @@ def solve_points(
     """rho(z) and 1 + delta(u) for a batch of points, as one vector each [firststep, unified, eqs. 6-7]."""
     nz = len(geometry.weights)
     floor = (ridge * geometry.samples_per_neuron)[:, None]
-    # Nodes far out, where polynomials are huge and the weight is nil, must not decide about convergence.
-    relevance = np.concatenate([np.sqrt(geometry.weights / geometry.weights.max()), np.ones(len(geometry.u))])
 
     def newton(values: Values, index: NDArray[np.intp]) -> tuple[Values, Values]:
         here = tables if len(index) == len(ridge) else tables.take(index)
         rho, y = values[:, :nz], 1 / values[:, nz:]
         state = state_at(geometry, here, rho, y)
-        error = np.concatenate(
-            [rho * (floor[index] + state.bulk) - 1, 1 - (1 + state.delta) * y],
-            axis=1,
-        )
+        error = _errors(state, floor[index])
         jacobian = jacobian_at(geometry, here, state)
         diagonal = np.arange(nz)
         jacobian[:, diagonal, diagonal] += error[:, :nz]
         diagonal = np.arange(nz, values.shape[1])
         jacobian[:, diagonal, diagonal] -= error[:, nz:]
-        return -np.linalg.solve(jacobian, error[..., None])[..., 0], (relevance * np.abs(error)).max(axis=1)
+        return -np.linalg.solve(jacobian, error[..., None])[..., 0], _largest(geometry, error)
 
     def plain(values: Values, index: NDArray[np.intp]) -> Values:
         state = state_at(geometry, tables.take(index), values[:, :nz], 1 / values[:, nz:])
@@ -128,6 +121,24 @@ def solve_points(
         what="the unified equations",
         remedy="raise ridge, or check that the ratios are of order one",
     )
+
+
+def _errors(state: State, floor: Values) -> Values:
+    """Relative residuals of both equations, samples first, shape (B, nz + nu); `floor` is lambda n/N."""
+    samples, neurons = state.rho * (floor + state.bulk) - 1, 1 - (1 + state.delta) * state.y
+    return np.concatenate([samples, neurons], axis=1)
+
+
+def _largest(geometry: Geometry, error: Values) -> Array:
+    """Largest residual of each point; nodes far out, of no weight and with huge polynomials, must not decide."""
+    weights = geometry.weights
+    relevance = np.concatenate([np.sqrt(weights / weights.max()), np.ones(len(geometry.u))])
+    return np.asarray((relevance * np.abs(error)).max(axis=1))
+
+
+def residual_of(geometry: Geometry, state: State, ridge: Values) -> Array:
+    """Largest relative residual of each point, shape (B,)."""
+    return _largest(geometry, _errors(state, (ridge * geometry.samples_per_neuron)[:, None]))
 
 
 @dataclass(frozen=True)
@@ -205,6 +216,7 @@ class Answer:
     test_error: Values
     trace: Values  # (n/N) E rho
     learned: Values  # fitted function: its parts that multiply 1, g1 (, g2), at the nodes of z, (B, p, nz)
+    state: State
 
 
 def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
@@ -276,6 +288,7 @@ def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
         test_error=(adjoint / rho).sum(axis=1) / npn,
         trace=npn * sample_mass.sum(axis=1),
         learned=functions,
+        state=f.state,
     )
 
 

@@ -26,7 +26,7 @@ from firststep.theory.coefficients import (
     spike_strength,
     tables_of,
 )
-from firststep.theory.equations import Answer, answer_at, solve_points
+from firststep.theory.equations import Answer, answer_at, residual_of, solve_points
 
 RESTS = ("structured", "noise", "none")
 LADDER = (
@@ -107,33 +107,51 @@ def _level(
     rest: str,
     degrees: int,
     before: _Level | None,
-    residual: float,
 ) -> _Level:
     """Solve a list of points (step size, ridge), sorted by step size, at one resolution."""
     geometry = geometry_of(problem, sizes, resolution, rest, degrees)
     guess = None if before is None else before.start_for(geometry)
-    numbers, values, rounds, worst = [], [], 0, 0.0
+    numbers: list[Array] = []
+    values = np.empty((len(steps), len(geometry.z) + len(geometry.u)))
+    rounds, worst = 0, 0.0
     for low in range(0, len(steps), CHUNK):
         part = slice(low, low + CHUNK)
         distinct, index = np.unique(steps[part], return_inverse=True)
         tables = tables_of(geometry, distinct, rest).take(index)
         ridge = ridges[part]
+        plain_rounds = 1
         if guess is not None:
-            start, plain_rounds = guess[part], 1
+            start = guess[part]
+        elif low:
+            start = values[_nearest(steps, ridges, low)]
         else:
-            size = 1 / (ridge * geometry.samples_per_neuron + problem.activation.second_moment)
-            start = np.concatenate(
-                [np.repeat(size[:, None], len(geometry.z), 1), np.full((len(ridge), len(geometry.u)), 1.5)],
-                axis=1,
-            )
-            plain_rounds = fixedpoint.PLAIN_ROUNDS
-        found = solve_points(geometry, tables, ridge, start, residual, plain_rounds)
-        numbers.append(_columns(geometry, tables, answer_at(geometry, tables, found.value), ridge))
-        values.append(found.value)
-        rounds, worst = max(rounds, found.iterations), max(worst, float(found.residual.max()))
-    return _Level(
-        np.concatenate(numbers), np.log(np.concatenate(values)), geometry.z, geometry.u, rounds, worst
-    )
+            start, plain_rounds = _first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
+        found = solve_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
+        rounds = max(rounds, found.iterations)
+        answer = answer_at(geometry, tables, found.value)
+        left = residual_of(geometry, answer.state, ridge)
+        if left.max() > RESIDUAL:
+            found = solve_points(geometry, tables, ridge, found.value, RESIDUAL, 0)
+            answer = answer_at(geometry, tables, found.value)
+            left = residual_of(geometry, answer.state, ridge)
+        numbers.append(_columns(geometry, tables, answer, ridge))
+        values[part] = found.value
+        worst = max(worst, float(left.max()))
+    return _Level(np.concatenate(numbers), np.log(values), geometry.z, geometry.u, rounds, worst)
+
+
+def _first_guess(geometry: Geometry, ridge: Array) -> Array:
+    """rho as if nothing were learned, and a moderate delta."""
+    size = 1 / (ridge * geometry.samples_per_neuron + geometry.problem.activation.second_moment)
+    neurons = np.full((len(ridge), len(geometry.u)), 1.5)
+    return np.concatenate([np.repeat(size[:, None], len(geometry.z), axis=1), neurons], axis=1)
+
+
+def _nearest(steps: Array, ridges: Array, low: int) -> NDArray[np.intp]:
+    """Of the points before `low`, already solved, the one to start each of the next from."""
+    distance = np.abs(np.log(ridges[low : low + CHUNK, None] / ridges[:low]))
+    distance += np.abs(np.log((1 + steps[low : low + CHUNK, None]) / (1 + steps[:low])))
+    return np.asarray(distance.argmin(axis=1))
 
 
 @dataclass(frozen=True)
@@ -184,9 +202,7 @@ def _solve_all(
         for step, resolution in enumerate(LADDER):
             if not len(pending):
                 break
-            now = _level(
-                problem, sizes, steps[pending], ridges[pending], resolution, rest, degrees, before, RESIDUAL
-            )
+            now = _level(problem, sizes, steps[pending], ridges[pending], resolution, rest, degrees, before)
             rounds, worst = max(rounds, now.iterations), max(worst, now.residual)
             if before is not None:
                 change = np.abs(now.numbers[:, :2] / before.numbers[:, :2] - 1).max(axis=1)
@@ -217,8 +233,10 @@ def _rounded_up(value: float) -> float:
     return 10.0 ** math.ceil(math.log10(value)) if math.isfinite(value) else 1.0
 
 
-# Relative residual of the self-consistent equations; Newton's last step squares it.
+# Relative residual of the self-consistent equations that is accepted.
 RESIDUAL = 1e-9
+# Residual at which Newton takes its last step, which squares it.
+LOOSE = 1e-5
 
 
 def solve(
@@ -342,7 +360,7 @@ def ridge_slopes(
     polynomial = bool(is_polynomial(spike, sizes)[0])
     degrees = degrees_of(float(spike[0]), sizes) if polynomial else 0
     resolution = LADDER[int(points.level[0])]
-    level = _level(problem, sizes, steps, ridges, resolution, rest, degrees, None, RESIDUAL)
+    level = _level(problem, sizes, steps, ridges, resolution, rest, degrees, None)
     geometry = geometry_of(problem, sizes, resolution, rest, degrees)
     tables = tables_of(geometry, steps, rest)
     tilted = ridges * (1 + 1j * COMPLEX_STEP)

@@ -1,0 +1,201 @@
+"""What the server answers with: cached, shared between requests, and dropped when overtaken."""
+
+import asyncio
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+import numpy as np
+
+from firststep.explorer import views
+from firststep.explorer.state import State, exponents
+from firststep.explorer.workers import Pool
+
+# Answers kept: a curve is about 50 kB, a spectrum about 10 kB.
+KEPT_CURVES, KEPT_SPECTRA, KEPT_FRAMES = 256, 2048, 256
+# What a moving slider waits for goes first, then what is looked at, then what may be looked at next.
+URGENT, NORMAL, AHEAD = 0, 2, 8
+
+
+class Overtaken(Exception):
+    """A newer request of the same client and view makes this one pointless."""
+
+
+class Cache:
+    """The most recently used answers, and those under way, so that nothing is computed twice."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._done: OrderedDict[str, Any] = OrderedDict()
+        self._under_way: dict[str, asyncio.Task[Any]] = {}
+        self._waiting: dict[str, int] = {}
+
+    def get(self, key: str) -> Any:
+        """A finished answer, or None."""
+        if key in self._done:
+            self._done.move_to_end(key)
+        return self._done.get(key)
+
+    async def fetch(self, key: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """The answer; computed if need be, and given up when nobody waits for it any more."""
+        found = self.get(key)
+        if found is not None:
+            return found
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(make())
+        self._waiting[key] = self._waiting.get(key, 0) + 1
+        try:
+            value = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if self._waiting[key] == 1:
+                task.cancel()
+            raise
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+                if self._under_way.get(key) is task:
+                    del self._under_way[key]
+        self._done[key] = value
+        while len(self._done) > self.size:
+            self._done.popitem(last=False)
+        return value
+
+
+def _key(content: Mapping[str, Any], *more: Any) -> str:
+    return json.dumps([dict(sorted(content.items())), *more], separators=(",", ":"))
+
+
+class Service:
+    """Curves and spectra for states, through the pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.curves = Cache(KEPT_CURVES)
+        self.frames = Cache(KEPT_FRAMES)
+        self.spectra = Cache(KEPT_SPECTRA)
+        self._latest: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        self._ahead: dict[str, asyncio.Task[None]] = {}
+
+    async def newest(self, client: str, view: str, work: Awaitable[Any]) -> Any:
+        """Await something on behalf of a client's view; an earlier one for the same view is dropped."""
+        task = asyncio.ensure_future(work)
+        owner = (client, view)
+        before = self._latest.pop(owner, None)
+        if before is not None:
+            before.cancel()
+        self._latest[owner] = task
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            overtaken = task.cancelled()
+            task.cancel()
+            if overtaken:
+                raise Overtaken from None
+            raise
+        finally:
+            if self._latest.get(owner) is task:
+                del self._latest[owner]
+
+    async def curves_for(self, state: State, draft: bool) -> dict[str, Any]:
+        """Views 1 and 3 and the alignment of view 4, for every position of the step slider."""
+        content = state.without_step()
+        exact = self.curves.get(_key(content, "exact"))
+        if exact is not None or not draft:
+            found = exact or await self.curves.fetch(
+                _key(content, "exact"), lambda: self._curves(state, draft=False)
+            )
+        else:
+            found = await self.curves.fetch(_key(content, "draft"), lambda: self._curves(state, draft=True))
+        # The texts to copy name the position on the curve, which the cached answer does not know.
+        return found | {"state": state.model_dump(), "copy": views.texts(state)}
+
+    async def frame_for(self, state: State) -> dict[str, Any]:
+        """What surrounds the curves."""
+        content = state.without_step()
+        found: dict[str, Any] = await self.frames.fetch(
+            _key(content), lambda: self.pool.call(views.solve_frame, state.model_dump(), priority=URGENT)
+        )
+        return found
+
+    async def _curves(self, state: State, draft: bool) -> dict[str, Any]:
+        nodes = views.draft_nodes(state.n_samples) if draft else np.array(exponents())
+        asked: list[float | None] = [None, *nodes.tolist()]
+        # Interleaved, so that easy and hard points are shared out evenly; small parts can be dropped sooner.
+        parts = self.pool.count if draft else 3 * self.pool.count
+        tolerance, priority = (views.DRAFT, URGENT) if draft else (views.EXACT, NORMAL)
+        described = state.model_dump()
+        solved = [
+            self.pool.call(views.solve_points, described, asked[i::parts], tolerance, priority=priority)
+            for i in range(parts)
+        ]
+        frame, *found = await _together(self.frame_for(state), *solved)
+        joined: dict[str, Any] = {"notes": sorted({note for part in found for note in part["notes"]})}
+        for name in ("train", "test", "learned"):
+            values: list[Any] = [None] * len(asked)
+            for i, part in enumerate(found):
+                values[i::parts] = part[name]
+            joined[name] = values
+        return views.assemble(state, frame, joined, nodes, draft)
+
+    async def spectrum_for(self, state: State, of: str, priority: int = NORMAL) -> dict[str, Any]:
+        """Views 2 and 4: the spectrum at one step size. The ridge does not matter to it."""
+        content = state.model_dump(exclude={"ridge"})
+
+        async def solve() -> dict[str, Any]:
+            found = await self.pool.call(views.solve_spectrum, state.model_dump(), of, priority=priority)
+            return views.draw_spectrum(state, of, found)
+
+        found: dict[str, Any] = await self.spectra.fetch(_key(content, of), solve)
+        return found
+
+    def look_ahead(self, client: str, state: State) -> None:
+        """Compute the spectra at the slider's other positions, nearest first, while nothing else waits."""
+        content = json.dumps(state.model_dump(exclude={"ridge"}), sort_keys=True)
+        before = self._ahead.get(client)
+        if before is not None:
+            if before.get_name() == content and not before.done():
+                return
+            before.cancel()
+        self._ahead[client] = asyncio.create_task(self._look_ahead(state), name=content)
+
+    async def _look_ahead(self, state: State) -> None:
+        near = sorted(exponents(), key=lambda alpha: (abs(alpha - state.step_exponent), alpha))
+        for alpha in near[1:]:
+            there = state.model_copy(update={"step_exponent": alpha})
+            for of in ("features", "weights"):
+                try:
+                    await self.spectrum_for(there, of, priority=AHEAD)
+                except (ArithmeticError, RuntimeError, ValueError, MemoryError):
+                    continue
+
+    async def stop(self) -> None:
+        """Give up everything under way."""
+        tasks = [*self._ahead.values(), *self._latest.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Results of all; when one fails or the wait is given up, the others are not computed for nothing."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def finite(value: Any) -> Any:
+    """The same with None for numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return value
