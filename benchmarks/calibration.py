@@ -100,7 +100,9 @@ class Simulation:
         self.linear = float(problem.teacher.hermite(2)[1])
         self.square = problem.label_variance
         teacher = problem.teacher
-        self.tilted = expectation(lambda t: (teacher(t) * t) ** 2, kinks=teacher.kinks) + problem.noise_variance
+        self.tilted = (
+            expectation(lambda t: (teacher(t) * t) ** 2, kinks=teacher.kinks) + problem.noise_variance
+        )
 
     def _controls(self, inputs: Any, labels: Any, beta: Any) -> tuple[Any, list[float]]:
         """X^T y/n, and deviations of y^2, of its component along beta and of its square from their exact means."""
@@ -120,7 +122,9 @@ class Simulation:
         rng = np.random.default_rng([SEED, self.case.index, sizes.n_samples, self.seed, number])
         n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
         weights = rng.standard_normal((width, d), dtype=np.float32)
-        weights /= np.linalg.norm(weights, axis=1, keepdims=True) if problem.rows == "sphere" else math.sqrt(d)
+        weights /= (
+            np.linalg.norm(weights, axis=1, keepdims=True) if problem.rows == "sphere" else math.sqrt(d)
+        )
         readout = {
             "gaussian": lambda: rng.standard_normal(width),
             "rademacher": lambda: rng.choice([-1.0, 1.0], width),
@@ -143,7 +147,9 @@ class Simulation:
             noise = problem.noise_std * rng.standard_normal((NOISES if problem.noise_std else 1, n))
             # The cross term of signal and noise cancels between opposite signs.
             targets = np.concatenate([signal + noise, signal - noise]) if problem.noise_std else signal[None]
-            fitted, residual = _ridge(activation(inputs @ weights.T).astype(np.float64), targets, self.case.ridge)
+            fitted, residual = _ridge(
+                activation(inputs @ weights.T).astype(np.float64), targets, self.case.ridge
+            )
             coefficients.append(fitted)
             mse.append(float(np.mean(residual**2)))
             train.append(mse[-1] + self.case.ridge * float((fitted**2).sum(axis=1).mean()))
@@ -164,9 +170,7 @@ class Simulation:
         laws = problem.activation, problem.teacher
         gram = (weights @ weights.T).astype(np.float64)
         try:
-            errors = population_test_error(
-                coefficients, gram, weights @ beta, *laws, problem.noise_variance
-            )
+            errors = population_test_error(coefficients, gram, weights @ beta, *laws, problem.noise_variance)
             return float(errors.mean())
         except NoPopulationError:
             inputs = rng.standard_normal((TEST_SAMPLES, weights.shape[1]), dtype=np.float32)
@@ -181,7 +185,9 @@ def _ridge(design: Any, targets: Any, ridge: float) -> tuple[Any, Any]:
     if n < width:
         gram = design @ design.T
         gram[np.diag_indices(n)] += ridge * n
-        dual = cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), targets.T, check_finite=False)
+        dual = cho_solve(
+            cho_factor(gram, overwrite_a=True, check_finite=False), targets.T, check_finite=False
+        )
         return dual.T @ design, ridge * n * dual.T
     gram = design.T @ design
     gram[np.diag_indices(width)] += ridge * n
@@ -227,7 +233,10 @@ def simulate(stop: int) -> None:
             file.write(json.dumps({"index": index, "draws": draws}) + "\n")
         mean, error = mean_of(draws, "test_error")
         seconds = time.perf_counter() - started
-        print(f"{index:3d} {len(draws):3d} draws {mean:.4f} ± {100 * error / mean:.2f} %  {seconds:.0f} s", flush=True)
+        print(
+            f"{index:3d} {len(draws):3d} draws {mean:.4f} ± {100 * error / mean:.2f} %  {seconds:.0f} s",
+            flush=True,
+        )
 
 
 def _lines() -> list[dict[str, Any]]:

@@ -76,9 +76,14 @@ def _told_in_lines() -> Iterator[None]:
 
 
 @contextmanager
-def _store(path: str, *, read_only: bool = False) -> Iterator["Store"]:
+def _store(path: str, *, read_only: bool = False, dry_run: bool = False) -> Iterator["Store"]:
     from firststep.store import open_store
 
+    if dry_run:
+        # Nothing is written, and nothing is made.
+        with open_store(path if Path(path).exists() else None, read_only=Path(path).exists()) as store:
+            yield store
+        return
     if not read_only:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     with open_store(path, read_only=read_only) as store:
@@ -223,11 +228,10 @@ def _tell_plan(name: str, facts: dict[str, Any]) -> None:
     click.echo("\n".join(lines))
 
 
-def _tell_failures(store: "Store", quiet: bool) -> int:
-    failures = store.failures()
-    for label, message in failures.values():
+def _tell_failures(results: "Results", quiet: bool) -> int:
+    for label, message in results.failures:
         _say(f"failed: {label}: {message}", quiet)
-    return len(failures)
+    return len(results.failures)
 
 
 def _tell_agreement(name: str, results: "Results") -> None:
@@ -275,7 +279,7 @@ def run(
         text = Path(file).read_text(encoding="utf-8")
         experiment = parse(text, variant=variant, origin=file)
         name = Path(file).stem
-        with _store(store_path) as store:
+        with _store(store_path, dry_run=dry_run) as store:
             if dry_run:
                 facts = _plan_facts(experiment, store, jobs)
                 click.echo(json.dumps(facts, indent=2)) if as_json else _tell_plan(name, facts)
@@ -298,7 +302,7 @@ def run(
             if folder is not None:
                 for path in _draw_figures(results, name, Path(folder)):
                     _say(f"figure written to {path}", quiet)
-            if _tell_failures(store, quiet):
+            if _tell_failures(results, quiet):
                 raise click.exceptions.Exit(1)
 
 
@@ -384,7 +388,7 @@ def reproduce(
             for name, experiment in experiments.items():
                 click.echo(f"{name:<{width}}  {experiment.title}")
             return
-        with _store(str(Path(output) / STORE_NAME)) as store:
+        with _store(str(Path(output) / STORE_NAME), dry_run=dry_run) as store:
             if dry_run:
                 facts = {
                     name: _plan_facts(experiment, store, jobs) for name, experiment in experiments.items()
@@ -414,27 +418,24 @@ def reproduce(
                 _draw_figures(found[name], name, Path(output) / "figures", ("svg", "png"))
                 if not as_json:
                     _tell_agreement(name, found[name])
-            failures = store.failures()
-            target = _write_report(found, Path(output) / "report.html", variant=which, failures=failures)
+            target = _write_report(found, Path(output) / "report.html", variant=which)
             if as_json:
                 click.echo(
                     json.dumps([_json_of(name, results) for name, results in found.items()], allow_nan=False)
                 )
             _say(f"report written to {target} ({duration(time.monotonic() - started)})", quiet)
-            if _tell_failures(store, quiet):
+            if sum(_tell_failures(results, quiet) for results in found.values()):
                 raise click.exceptions.Exit(1)
 
 
-def _write_report(
-    found: dict[str, "Results"], target: Path, *, variant: str | None, failures: dict[str, tuple[str, str]]
-) -> Path:
+def _write_report(found: dict[str, "Results"], target: Path, *, variant: str | None) -> Path:
     from firststep.report import Section, write_report
 
     flag = {"quick": " --quick", None: " --full"}.get(variant, f" --variant {variant}")
     sections = [
         Section(name, results, f"firststep reproduce {name}{flag}") for name, results in found.items()
     ]
-    return write_report(sections, target, failures=failures)
+    return write_report(sections, target)
 
 
 def _remembered(store: "Store") -> dict[str, tuple[str, "Experiment"]]:
@@ -579,7 +580,7 @@ def report(names: tuple[str, ...], store_path: str, output: str) -> None:
             if name in (names or known)
         ]
         Path(output).parent.mkdir(parents=True, exist_ok=True)
-        _say(f"report written to {write_report(sections, Path(output), failures=store.failures())}")
+        _say(f"report written to {write_report(sections, Path(output))}")
 
 
 @click.command(short_help="Versions, BLAS, threads, memory.")

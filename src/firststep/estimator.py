@@ -360,6 +360,8 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
     intercept_: Any
     whitening_: Array | None
     direction_: Array
+    step_size_: float
+    ridge_: float
 
     def __init__(
         self,

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from firststep.experiment.schema import SIZE_NAMES, Experiment, ExperimentError, SimulationSection
+from firststep.experiment.schema import (
+    SIZE_NAMES,
+    Experiment,
+    ExperimentError,
+    SimulationSection,
+    TheorySection,
+)
 from firststep.problem import Problem, Sizes, stable_key
 from firststep.simulate import default_n_test
 from firststep.store import NUMBERS_VERSION, Store, subject_key
@@ -155,6 +161,12 @@ def cells_of(points: Sequence[Point]) -> tuple[Cell, ...]:
     for point in points:
         found.setdefault((point.problem.key, point.sizes), []).append(point)
     return tuple(Cell(members[0].problem, sizes, tuple(members)) for (_, sizes), members in found.items())
+
+
+def theory_cells(experiment: Experiment, theory: TheorySection) -> tuple[Cell, ...]:
+    """All that a theory is asked for: the points of the sweep and those of its curve."""
+    points = expand(experiment)
+    return cells_of((*points, *expand(experiment, theory.curve)) if theory.curve else points)
 
 
 def grids(pairs: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:

@@ -31,13 +31,14 @@ from firststep.experiment.plan import (
     grids,
     missing_tasks,
     parts_of,
+    theory_cells,
     theory_spec,
 )
 from firststep.experiment.results import Results, collect, replicas_wanted
 from firststep.experiment.schema import Experiment, TheorySection
 from firststep.problem import OutsideTheoryWarning, Sizes
 from firststep.simulate import estimate_memory
-from firststep.store import Store
+from firststep.store import Store, subject_key
 from firststep.theory import predict
 
 # Below so many floating-point operations, starting processes costs more than it saves.
@@ -82,7 +83,7 @@ class Plan:
     present: int
     replicas: int
     tasks: int
-    seconds: float | None
+    seconds: float
     memory_per_worker: int
     failed_before: int
 
@@ -115,16 +116,17 @@ def plan(experiment: Experiment, store: Store, *, jobs: int | None = None) -> Pl
     total = len(points) * replicas
     lacking = sum(task.count for task in tasks)
     failures = store.failures()
-    seconds: float | None = 0.0
+    seconds = 0.0
     rate = None
+    known: dict[Sizes, list[float]] = {}
     for task in tasks:
-        known = store.seconds("simulation", task.sizes.to_dict())
-        if known:
-            spent = float(np.median(known))
+        if task.sizes not in known:
+            known[task.sizes] = store.seconds("simulation", task.sizes.to_dict())
+        if known[task.sizes]:
+            seconds += float(np.median(known[task.sizes]))
         else:
             rate = rate or _speed()
-            spent = work(task.sizes, len(task.step_sizes)) / rate
-        seconds = (seconds or 0.0) + spent
+            seconds += work(task.sizes, len(task.step_sizes)) / rate
     workers = fitting_workers(tasks, jobs) if tasks else 1
     need = max((estimate_memory(t.sizes, dtype=t.spec["dtype"], extras=t.extras) for t in tasks), default=0)
     lacking_theory = _missing_theory(experiment, store)
@@ -133,7 +135,7 @@ def plan(experiment: Experiment, store: Store, *, jobs: int | None = None) -> Pl
         total - lacking + lacking_theory[1] - lacking_theory[0],
         replicas,
         len(tasks),
-        (seconds or 0.0) / workers,
+        seconds / workers,
         need,
         sum(task.key in failures for task in tasks),
     )
@@ -170,18 +172,11 @@ def _tasks(experiment: Experiment, store: Store) -> Iterator[Task]:
         yield from missing_tasks(store, cell, experiment.simulation, range(wanted))
 
 
-def _theory_cells(experiment: Experiment, theory: TheorySection) -> tuple[Cell, ...]:
-    points = expand(experiment)
-    if theory.curve:
-        points = (*points, *expand(experiment, theory.curve))
-    return cells_of(points)
-
-
 def _missing_theory(experiment: Experiment, store: Store) -> tuple[int, int]:
     """Points of theories that are missing, and all of them."""
     missing = total = 0
     for theory in experiment.theory:
-        for cell in _theory_cells(experiment, theory):
+        for cell in theory_cells(experiment, theory):
             wanted = set(cell.pairs)
             total += len(wanted)
             missing += len(wanted - store.present(theory_spec(cell, theory.name, theory.options), "theory"))
@@ -245,7 +240,7 @@ def _predict_all(
 ) -> None:
     """Theories are quick: the driver computes them itself."""
     for theory in experiment.theory:
-        for cell in _theory_cells(experiment, theory):
+        for cell in theory_cells(experiment, theory):
             if caught:
                 return
             spec = theory_spec(cell, theory.name, theory.options)
@@ -255,12 +250,13 @@ def _predict_all(
                 continue
             state.what = f"{theory.name} theory"
             show(state)
-            task = f"{theory.name} {cell.name}"
+            task = subject_key(spec)
             try:
                 for steps, ridges in grids(lacking):
                     _predict(store, cell, theory, spec, steps, ridges)
             except (ArithmeticError, RuntimeError, ValueError, TypeError) as error:
-                store.fail(task, task, f"{type(error).__name__}: {error}")
+                label = f"{theory.name} theory of {cell.name}"
+                store.fail(task, label, f"{type(error).__name__}: {error}")
             else:
                 store.forgive([task])
 

@@ -110,8 +110,26 @@ class Service:
             )
         else:
             found = await self.curves.fetch(_key(content, "draft"), lambda: self._curves(state, draft=True))
-        # The texts to copy name the position on the curve, which the cached answer does not know.
-        return found | {"state": state.model_dump(), "copy": views.texts(state)}
+        # The cached answer does not know the position on the curve.
+        here = None if state.step_exponent in exponents() else await self._between(state)
+        shown = state.model_dump(exclude={"step_size"})
+        return found | {"state": shown, "here": here, "copy": views.texts(state)}
+
+    async def _between(self, state: State) -> dict[str, Any]:
+        """What is shown at an exponent that is not one of the slider's positions."""
+        frame = await self.frame_for(state)
+
+        async def solve() -> dict[str, Any]:
+            alpha = state.step_exponent
+            solved = await self.pool.call(
+                views.solve_points, state.model_dump(), [None, alpha], views.EXACT, priority=URGENT
+            )
+            curves = {name: np.array(solved[name][1:], dtype=float) for name in ("train", "test", "learned")}
+            (entry,) = views.positions(frame, curves, solved["test"][0], np.array([alpha]))
+            return entry
+
+        found: dict[str, Any] = await self.curves.fetch(_key(state.model_dump(), "here"), solve)
+        return found
 
     async def frame_for(self, state: State) -> dict[str, Any]:
         """What surrounds the curves."""
@@ -143,7 +161,7 @@ class Service:
 
     async def spectrum_for(self, state: State, of: str, priority: int = NORMAL) -> dict[str, Any]:
         """Views 2 and 4: the spectrum at one step size. The ridge does not matter to it."""
-        content = state.model_dump(exclude={"ridge"})
+        content = state.model_dump(exclude={"ridge", "step_size"})
 
         async def solve() -> dict[str, Any]:
             found = await self.pool.call(views.solve_spectrum, state.model_dump(), of, priority=priority)
@@ -154,7 +172,7 @@ class Service:
 
     def look_ahead(self, client: str, state: State) -> None:
         """Compute the spectra at the slider's other positions, nearest first, while nothing else waits."""
-        content = json.dumps(state.model_dump(exclude={"ridge"}), sort_keys=True)
+        content = json.dumps(state.model_dump(exclude={"ridge", "step_size"}), sort_keys=True)
         before = self._ahead.get(client)
         if before is not None:
             if before.get_name() == content and not before.done():

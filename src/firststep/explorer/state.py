@@ -58,6 +58,9 @@ class State(BaseModel):
     step_exponent: float = Field(
         0.3, ge=LOWEST, le=HIGHEST, allow_inf_nan=False, description="alpha: eta = n0^alpha"
     )
+    step_size: float | None = Field(
+        None, gt=0, le=1e16, allow_inf_nan=False, description="eta, in place of the exponent"
+    )
     rows: Rows = Field("gaussian", description="first-layer rows")
     readout: Readout = Field("gaussian", description="readout at the start")
     initial_output: InitialOutput = Field("vanishing", description="size of the output at the start")
@@ -89,14 +92,32 @@ class State(BaseModel):
             round(n * self.step_samples_per_sample),
         )
 
+    def with_exponent(self) -> Self:
+        """The same with the step written as an exponent.
+
+        Examples
+        --------
+        >>> State(n_samples=10000, step_size=10).with_exponent().step_exponent
+        0.25
+        """
+        if self.step_size is None:
+            return self
+        alpha = round(float(self.sizes.step_exponent(self.step_size)), 6)
+        if not LOWEST <= alpha <= HIGHEST:
+            low, high = (float(self.sizes.step_size(end)) for end in (LOWEST, HIGHEST))
+            raise ValueError(
+                f"step_size must lie between {low:.3g} and {high:.4g} at this n0, got {self.step_size:g}"
+            )
+        return self.model_copy(update={"step_exponent": alpha, "step_size": None})
+
     @property
-    def step_size(self) -> float:
+    def eta(self) -> float:
         """eta = n0^alpha."""
         return float(self.sizes.step_size(self.step_exponent))
 
     def without_step(self) -> dict[str, Any]:
         """What the curves depend on: everything but the position on them."""
-        return self.model_dump(exclude={"step_exponent"})
+        return self.model_dump(exclude={"step_exponent", "step_size"})
 
 
 # The sizes of the slides are ours, since theirs are not stated.

@@ -140,7 +140,7 @@ def solve_frame(state: Mapping[str, Any]) -> dict[str, Any]:
     critical = weights.critical_step
     return {
         "sizes": sizes.to_dict(),
-        "steps": steps.tolist(),
+        "log_n0": math.log(sizes.n_step_samples),
         "levels": levels,
         "random_features": {
             "train": float(plain.train_error[0, 0]),
@@ -170,7 +170,7 @@ def solve_spectrum(state: Mapping[str, Any], of: str, points: int = DENSITY_POIN
     from firststep.theory.spectrum import predict_spectrum
 
     view = State(**state)
-    found = predict_spectrum(view.problem, view.sizes, view.step_size, of=of, points=points)
+    found = predict_spectrum(view.problem, view.sizes, view.eta, of=of, points=points)
     return {
         "x": found.x.tolist(),
         "density": found.density.tolist(),
@@ -178,7 +178,7 @@ def solve_spectrum(state: Mapping[str, Any], of: str, points: int = DENSITY_POIN
         "intervals": [list(pair) for pair in found.intervals],
         "atom": found.atom,
         "outliers": [outlier.to_dict() for outlier in found.outliers],
-        "step_size": view.step_size,
+        "step_size": view.eta,
     }
 
 
@@ -301,20 +301,84 @@ def assemble(
         matrix = _interpolation(nodes.tobytes())
         curves = {name: matrix @ values for name, values in curves.items()}
     plain = {name: values[0] for name, values in numbers.items()}
-    wanted = np.array(frame["wanted"])
     return {
-        "state": state.model_dump(),
         "draft": draft,
         "exponents": exponents(),
         "notes": [*frame["notes"], *found["notes"]],
         "facts": _facts(state, frame),
-        "errors": _errors(frame, curves, plain),
-        "learned": _learned(frame, curves["learned"], plain["learned"], wanted),
+        "errors": _errors(frame, curves),
+        "learned": _learned(frame, plain["learned"]),
         "alignment": _alignment(frame),
-        "readings": _readings(frame, curves, plain, wanted),
-        "teacher_weights": [short(float(value), 3) for value in wanted[1:5]],
-        "copy": texts(state),
+        "positions": positions(frame, curves, float(plain["test"]), np.array(exponents())),
+        "without_step": {"test": number_text(float(plain["test"]), 5)},
+        "teacher_weights": [short(value, 3) for value in frame["wanted"][1:5]],
     }
+
+
+def positions(
+    frame: Mapping[str, Any], curves: Mapping[str, Array], plain: float, at: Array
+) -> list[dict[str, Any]]:
+    """Numbers, learned function and captured variance at each of these exponents, as text and for drawing.
+
+    Parameters
+    ----------
+    frame : mapping
+        From `solve_frame`.
+    curves : mapping
+        Arrays `train`, `test` and `learned` at the exponents.
+    plain : float
+        Test error without a step.
+    at : ndarray
+        The exponents.
+    """
+    wanted, learned = np.array(frame["wanted"]), curves["learned"]
+    functions = learned @ _basis(frame)
+    variance = float((wanted[1:] ** 2).sum() + frame["tail"])
+    bars = _captured(wanted, learned)
+    weights = frame["weights"]
+    entries = []
+    for i, alpha in enumerate(at):
+        left = float(((wanted - learned[i])[1:] ** 2).sum() + frame["tail"])
+        share = max(0.0, 1 - left / variance) if variance > 0 else math.nan
+        # Between two positions the alignment is near enough a straight line.
+        overlap = float(np.interp(alpha, exponents(), weights["alignment"]))
+        entries.append(
+            {
+                "exponent": short(float(alpha), 7),
+                "test": short(float(curves["test"][i])),
+                "train": short(float(curves["train"][i])),
+                "alignment": short(overlap),
+                "function": _list(functions[i], 4),
+                "captured": _list(bars[i], 4),
+                "text": {
+                    "alpha": _exponent_text(float(alpha)),
+                    "eta": number_text(float(np.exp(frame["log_n0"] * alpha)), 4),
+                    "test": number_text(float(curves["test"][i]), 5),
+                    "train": number_text(float(curves["train"][i]), 5),
+                    "gain": number_text(plain - float(curves["test"][i]), 4),
+                    "captured": f"{100 * share:.0f} %" if math.isfinite(share) else "–",
+                    "alignment": number_text(overlap, 3),
+                },
+            }
+        )
+    return entries
+
+
+def _exponent_text(alpha: float) -> str:
+    """Two digits on the slider's positions, more between them."""
+    text = f"{alpha:.2f}" if abs(alpha - round(alpha, 2)) < 1e-9 else f"{alpha:.4f}"
+    return text.replace("-", "−")
+
+
+def _basis(frame: Mapping[str, Any]) -> Array:
+    return hermite_polynomials(np.array(frame["teacher"]["x"]), len(frame["wanted"]), normalised=True)
+
+
+def _captured(wanted: Array, learned: Array) -> Array:
+    """How much of each degree's variance no longer stands in the test error; the last is all above `BARS`."""
+    captured = np.maximum(wanted**2 - (wanted - learned) ** 2, 0.0)
+    rest = captured[..., BARS + 1 :].sum(axis=-1, keepdims=True)
+    return np.concatenate([captured[..., 1 : BARS + 1], rest], axis=-1)
 
 
 def texts(state: State) -> dict[str, str]:
@@ -324,33 +388,34 @@ def texts(state: State) -> dict[str, str]:
 
 def _facts(state: State, frame: Mapping[str, Any]) -> dict[str, str]:
     sizes = frame["sizes"]
-    texts = {
+    return {
         "n": size_text(sizes["n_samples"]),
         "d": size_text(sizes["dim"]),
         "N": size_text(sizes["width"]),
         "n0": size_text(sizes["n_step_samples"]),
         "ridge": number_text(state.ridge, 3),
+        "best_linear": number_text(frame["best_linear"], 5),
+        "random_features": number_text(frame["random_features"]["test"], 5),
+        "bound": number_text(frame["weights"]["bound"], 3),
+        "critical": number_text(frame["weights"]["critical"], 3),
     }
-    return texts
 
 
-def _errors(frame: Mapping[str, Any], curves: Mapping[str, Array], plain: Mapping[str, Any]) -> dict[str, Any]:
+def _errors(frame: Mapping[str, Any], curves: Mapping[str, Array]) -> dict[str, Any]:
     panels = {}
-    for name, title in (("test", "test error"), ("train", "train error")):
-        levels = frame["levels"]
+    levels = frame["levels"]
+    for name in ("test", "train"):
         different = max(abs(level[f"whole_{name}"] / level[name] - 1) for level in levels) > 5e-3
-        # The limit's steps are drawn as far as they can be told apart.
         steps = [
             {"from": level["from"], "to": level["to"], "y": short(level[name]), "spikes": level["spikes"]}
             for level in levels
         ]
-        lines = [*curves[name][np.isfinite(curves[name])], *(step["y"] for step in steps)]
-        lines += [frame["random_features"][name]]
+        finite = curves[name][np.isfinite(curves[name])]
+        lines = [*finite, *(level[name] for level in levels), frame["random_features"][name]]
         if name == "test":
             lines.append(frame["best_linear"])
         panel: dict[str, Any] = {
-            "title": title,
-            "y": axis(title, min(lines), max(lines)),
+            "y": axis(f"{name} error", min(lines), max(lines)),
             "unified": _list(curves[name]),
             "staircase": steps,
             "random_features": short(frame["random_features"][name]),
@@ -366,31 +431,22 @@ def _errors(frame: Mapping[str, Any], curves: Mapping[str, Array], plain: Mappin
     return {"x": step_axis(), "panels": panels}
 
 
-def _learned(frame: Mapping[str, Any], along: Array, plain: Array, wanted: Array) -> dict[str, Any]:
-    x = np.array(frame["teacher"]["x"])
-    basis = hermite_polynomials(x, len(wanted), normalised=True)
-    curves, still = along @ basis, plain @ basis
+def _learned(frame: Mapping[str, Any], plain: Array) -> dict[str, Any]:
+    x, wanted = np.array(frame["teacher"]["x"]), np.array(frame["wanted"])
     teacher = np.array(frame["teacher"]["y"])
     variance = wanted**2
-    # Captured: how much of a degree's variance no longer stands in the test error.
-    captured = np.maximum(variance - (wanted - along) ** 2, 0.0)
-    rest = captured[:, BARS + 1 :].sum(axis=1)
-    bars = np.concatenate([captured[:, 1 : BARS + 1], rest[:, None]], axis=1)
-    still_captured = np.maximum(variance - (wanted - plain) ** 2, 0.0)
     heights = [*variance[1 : BARS + 1], float(variance[BARS + 1 :].sum() + frame["tail"])]
     return {
         "x": axis("β·x", -REACH, REACH, signed=True) | {"domain": [-REACH, REACH]},
-        "y": axis("function", float(teacher.min()), float(teacher.max()), signed=True),
+        "y": axis("function of β·x", float(teacher.min()), float(teacher.max()), signed=True),
         "at": _list(x, 4),
         "teacher": _list(teacher, 4),
-        "curves": [_list(curve, 4) for curve in curves],
-        "without_step": _list(still, 4),
+        "without_step": _list(plain @ _basis(frame), 4),
         "bars": {
-            "x": [f"{k}" for k in range(1, BARS + 1)] + [f"> {BARS}"],
-            "y": axis("variance", 0.0, float(max(heights))),
+            "names": [f"{k}" for k in range(1, BARS + 1)] + [f"> {BARS}"],
+            "y": axis("variance of the teacher", 0.0, float(max(heights))),
             "wanted": _list(heights, 4),
-            "captured": [_list(row, 4) for row in bars],
-            "without_step": _list([*still_captured[1 : BARS + 1], still_captured[BARS + 1 :].sum()], 4),
+            "without_step": _list(_captured(wanted, plain), 4),
         },
     }
 
@@ -398,37 +454,14 @@ def _learned(frame: Mapping[str, Any], along: Array, plain: Array, wanted: Array
 def _alignment(frame: Mapping[str, Any]) -> dict[str, Any]:
     weights = frame["weights"]
     critical = weights["critical"]
+    shown = critical is not None and exponents()[0] < critical < exponents()[-1]
     return {
         "x": step_axis(),
         "y": axis("squared overlap with β", 0.0, 1.0) | {"domain": [0.0, 1.05]},
         "alignment": _list(weights["alignment"]),
         "bound": short(weights["bound"]),
-        "critical": critical if critical is not None and exponents()[0] < critical < exponents()[-1] else None,
+        "critical": critical if shown else None,
     }
-
-
-def _readings(
-    frame: Mapping[str, Any], curves: Mapping[str, Array], plain: Mapping[str, Any], wanted: Array
-) -> list[dict[str, str]]:
-    """The numbers beside the views, as text, for each position of the slider."""
-    variance = float((wanted[1:] ** 2).sum() + frame["tail"])
-    texts = []
-    for i, alpha in enumerate(exponents()):
-        left = float(((wanted - curves["learned"][i])[1:] ** 2).sum() + frame["tail"])
-        share = max(0.0, 1 - left / variance) if variance > 0 else math.nan
-        texts.append(
-            {
-                "alpha": f"{alpha:.2f}".replace("-", "−"),
-                "eta": number_text(frame["steps"][i], 3),
-                "test": number_text(curves["test"][i], 5),
-                "train": number_text(curves["train"][i], 5),
-                "gain": number_text(plain["test"] - curves["test"][i], 4),
-                "captured": f"{100 * share:.0f} %" if math.isfinite(share) else "–",
-                "alignment": number_text(frame["weights"]["alignment"][i], 3),
-                "top": number_text(frame["weights"]["top"][i], 4),
-            }
-        )
-    return texts
 
 
 OVERLAP_NAMES = {"h1": "z", "h2": "h₂(z)", "h3": "h₃(z)", "h4": "h₄(z)", "beta": "β"}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firststep.gaussian import Array, gauss_hermite, hermite_polynomials, monomial_in_hermite
+from firststep.gaussian import Array, Function, gauss_hermite, hermite_polynomials, monomial_in_hermite
 from firststep.problem import Problem, Sizes
 from firststep.theory.rest import RestLaw, point_law, rest_law
 
@@ -188,7 +188,7 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
         excess = excess - u**2 / sizes.width
     scale = np.sqrt(1 + excess)
-    a0, a1, square = activation.gaussian_moments(scale[..., None], omega[:, None, None] * np.outer(u, z))
+    a0, a1, square = _moments(activation, scale, omega, u, z)
     spread = np.maximum(square - a0**2 - a1**2, 0.0)
     # For an output of order one M turns W0^T a, of which the row has the component a_j: a spike without sqrt(N).
     slope = (a1 / scale[..., None]) * u[:, None] if order_one else None
@@ -256,6 +256,21 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
         output_spikes=output_spikes,
         output_powers=output_powers,
     )
+
+
+def _moments(
+    activation: Function, scale: Array, omega: Array, u: Array, z: Array
+) -> tuple[Array, Array, Array]:
+    """E f, E[g f] and E f^2 of the preactivation s g + omega u z, each (S, nu, nz)."""
+    middle = len(u) // 2
+    if middle == 0 or not np.array_equal(scale, scale[:, ::-1]):
+        return activation.gaussian_moments(scale[..., None], omega[:, None, None] * np.outer(u, z))
+    # Rows of the same length at U and -U: a change of sign of both U and z changes nothing.
+    upper = activation.gaussian_moments(
+        scale[:, middle:, None], omega[:, None, None] * np.outer(u[middle:], z)
+    )
+    a0, a1, square = (np.concatenate([x[:, : -middle - 1 : -1, ::-1], x], axis=1) for x in upper)
+    return a0, a1, square
 
 
 def directions_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:
@@ -348,26 +363,28 @@ def _spike_series(geometry: Geometry, omega: Array, excess: Array) -> Array:
 
     Orthogonality between z^p and h_k is exact here, so that a large spike cannot leak into the next degree.
     """
-    c, u, basis = geometry.c, geometry.u, len(geometry.hermite)
+    u, basis = geometry.u, len(geometry.hermite)
+    degrees = np.arange(SERIES_TERMS + 1)
     psi_weighted = (geometry.psi * geometry.u_weights).T
-    total = np.zeros((len(omega), basis, psi_weighted.shape[1]))
-    expansion = monomial_in_hermite(SERIES_TERMS + 1)
+    norms = np.exp([math.lgamma(i + 1) / 2 for i in range(basis)])
+    in_z = np.zeros((len(degrees), basis))
+    top = min(basis, len(degrees))
+    in_z[:, :top] = monomial_in_hermite(len(degrees))[:, :top] * norms[:top]
+    powers = excess[..., None] ** np.arange(SERIES_TERMS // 2 + 1)
+    profile = powers @ _series_factors(tuple(geometry.c)).T
+    in_u = np.swapaxes(profile * u[:, None] ** degrees, 1, 2) @ psi_weighted
+    return np.asarray((in_z * omega[:, None, None] ** degrees[:, None]).swapaxes(1, 2) @ in_u)
+
+
+@lru_cache(maxsize=64)
+def _series_factors(c: tuple[float, ...]) -> Array:
+    """Row p, column j: c_{p+2j} (p+2j)!/(2^j j! p!)."""
+    factors = np.zeros((SERIES_TERMS + 1, SERIES_TERMS // 2 + 1))
     for p in range(SERIES_TERMS + 1):
-        profile = np.zeros_like(excess)
         for j in range((SERIES_TERMS - p) // 2 + 1):
-            degree = p + 2 * j
-            if c[degree] != 0.0:
-                factor = math.exp(
-                    math.lgamma(degree + 1) - j * math.log(2) - math.lgamma(j + 1) - math.lgamma(p + 1)
-                )
-                profile += c[degree] * factor * excess**j
-        if not profile.any():
-            continue
-        top = min(p + 1, basis)
-        in_z = expansion[p, :top] * np.sqrt([math.exp(math.lgamma(i + 1)) for i in range(top)])
-        in_u = (profile * u**p) @ psi_weighted
-        total[:, :top] += np.power(omega, p)[:, None, None] * in_z[:, None] * in_u[:, None, :]
-    return total
+            log = math.lgamma(p + 2 * j + 1) - j * math.log(2) - math.lgamma(j + 1) - math.lgamma(p + 1)
+            factors[p, j] = c[p + 2 * j] * math.exp(log)
+    return factors
 
 
 def is_polynomial(spike: Array, sizes: Sizes) -> NDArray[np.bool_]:
