@@ -27,9 +27,11 @@ LEVELS = {
     "estimator": 3,
     "figures": 3,
     "experiment": 4,
+    "diagnose": 4,
     "report": 5,
     "explorer": 5,
     "cli_experiments": 6,
+    "cli_diagnose": 6,
     "cli": 7,
     "__main__": 8,
     "__init__": 9,
@@ -161,7 +163,9 @@ def test_importing_the_package_is_light() -> None:
 
 
 def test_using_the_package_loads_no_extra() -> None:
-    everything = "import firststep; [getattr(firststep, name) for name in firststep.__all__]"
+    # The estimators are the one thing that cannot be named without its extra.
+    names = "[name for name in firststep.__all__ if not name.startswith('OneStep')]"
+    everything = f"import firststep; [getattr(firststep, name) for name in {names}]"
     assert loaded_after(everything).isdisjoint(HEAVY)
 
 

@@ -350,7 +350,7 @@ def test_figure_of_the_staircase_has_its_levels(tmp_path, monkeypatch):
 # Bad input: exit code 2 and one sentence
 
 BAD = {
-    "negative ridge": (["--ridge", "-1"], "ridge must be positive and finite, got [-1.0]"),
+    "negative ridge": (["--ridge", "-1"], "ridge must be positive and finite, got -1.0"),
     "zero ridge": (["--ridge", "0"], "ridge must be positive"),
     "not a ridge": (["--ridge", "small"], "'small' is not a number"),
     "misspelt activation": (["--activation", "rellu"], "did you mean 'relu'"),

@@ -17,6 +17,7 @@ from firststep.estimator import (
     _Design,
     _folds,
     _gradient,
+    _judged,
     _ridge,
     _Sample,
     _Start,
@@ -223,12 +224,16 @@ def test_a_gain_within_its_noise_is_not_taken() -> None:
     still = rng.uniform(1, 2, (100, 1))
     ridges, counts = np.ones((2, 1)), np.ones(100)
     steps = np.array([0.0, 1.0])
-    clear = _choose(steps, ridges, [still, still - 0.5], counts, 1, "")
+
+    def choice(steps: Floats, *squares: Floats) -> module._Choice:
+        return _choose(steps, ridges, [_judged(square, counts) for square in squares], counts, 1, "")
+
+    clear = choice(steps, still, still - 0.5)
     assert (clear.step, round(clear.gain, 12)) == (1, 0.5)
-    doubtful = _choose(steps, ridges, [still, still - 0.02 * rng.standard_normal((100, 1))], counts, 1, "")
+    doubtful = choice(steps, still, still - 0.02 * rng.standard_normal((100, 1)) - 1e-3)
     assert doubtful.step == 0
     # Without 0 among the candidates the smallest error decides.
-    assert _choose(np.array([1.0, 2.0]), ridges, [still, still - 1e-9], counts, 1, "").step == 1
+    assert choice(np.array([1.0, 2.0]), still, still - 1e-9).step == 1
 
 
 def test_several_targets_and_one_column() -> None:

@@ -90,7 +90,7 @@ def test_ridge_path_solves_the_normal_equations_one_by_one(shape, ridges, side):
     rng = np.random.default_rng(3)
     design, labels = rng.standard_normal(shape), rng.standard_normal(shape[0])
     n, width = shape
-    path = network.ridge_path(design, labels, ridges, side)
+    path = network.ridge_path(design, labels, ridges, side, degrees=True)
     for i, ridge in enumerate(ridges):
         regular = design.T @ design + ridge * n * np.eye(width)
         expected = np.linalg.solve(regular, design.T @ labels)
@@ -114,7 +114,9 @@ def test_ridge_path_solves_the_normal_equations_one_by_one(shape, ridges, side):
 def test_both_sides_of_the_ridge_path_agree(n, width, ridges, seed):
     rng = np.random.default_rng(seed)
     design, labels = rng.standard_normal((n, width)), rng.standard_normal(n)
-    one, other = (network.ridge_path(design, labels, ridges, side) for side in ("samples", "features"))
+    one, other = (
+        network.ridge_path(design, labels, ridges, side, degrees=True) for side in ("samples", "features")
+    )
     for name in ("coefficients", "train_error", "norm_squared", "degrees_of_freedom"):
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-6, atol=1e-10)
     assert np.all((one.degrees_of_freedom >= -1e-12) & (one.degrees_of_freedom <= 1 + 1e-12))
@@ -147,7 +149,9 @@ def test_rescaling_activation_and_ridge_together_leaves_the_errors(step_size):
         activation = function(name)
         step = network.gradient_step(inputs, labels, weights, readout, activation, 0.5 / factor)
         after = weights + step_size / factor * step.gradient
-        path = network.ridge_path(network.features(inputs, after, activation), labels, factor**2 * ridges)
+        path = network.ridge_path(
+            network.features(inputs, after, activation), labels, factor**2 * ridges, degrees=True
+        )
         error = network.population_test_error(
             path.coefficients, after @ after.T, after @ beta, activation, teacher, 0.09
         )

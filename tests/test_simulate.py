@@ -28,7 +28,7 @@ from firststep.simulate import (
 
 QUADRATIC = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5)
 SMALL = Sizes(60, 30, 45)
-EVERYTHING = ("spiked", "gaussian", "linear", "weights")
+EVERYTHING = ("spiked", "gaussian", "linear", "weights", "degrees")
 
 
 def assert_same(one, other):
@@ -323,8 +323,8 @@ def test_single_precision_is_close_to_double():
     for activation in ("relu", "tanh"):
         problem = Problem(activation, "h1 + h2/sqrt(2)", noise_std=0.5)
         arguments = problem, sizes, sizes.step_size([0.0, 0.3, 0.5]), [1e-2, 0.1, 1.0]
-        double = simulate(*arguments, replicas=4)
-        single = simulate(*arguments, replicas=4, dtype="float32")
+        double = simulate(*arguments, replicas=4, extras="degrees")
+        single = simulate(*arguments, replicas=4, extras="degrees", dtype="float32")
         for name in ("train_error", "test_error", "train_mse", "readout_norm_squared", "degrees_of_freedom"):
             np.testing.assert_allclose(single.values[name], double.values[name], rtol=1e-4, err_msg=name)
         for name in ("train_error", "test_error"):

@@ -18,13 +18,14 @@ def _key(item: str) -> str:
     return item.partition(",")[0]
 
 
-def _items(citation: re.Match[str]) -> list[str]:
+def items(citation: re.Match[str]) -> list[str]:
+    """Sources of one pair of brackets, each with its place."""
     return re.split(r";\s", citation[1])
 
 
 def cited(text: str) -> set[str]:
     """Keys that a text cites."""
-    return {_key(item) for citation in CITATION.finditer(text) for item in _items(citation)}
+    return {_key(item) for citation in CITATION.finditer(text) for item in items(citation)}
 
 
 def defined(text: str) -> set[str]:
@@ -34,7 +35,7 @@ def defined(text: str) -> set[str]:
 
 
 def _links(form: str, brackets: str, citation: re.Match[str]) -> str:
-    links = (form.format(text=item, label=f"ref-{_key(item).lower()}") for item in _items(citation))
+    links = (form.format(text=item, label=f"ref-{_key(item).lower()}") for item in items(citation))
     return brackets.format("; ".join(links))
 
 
@@ -50,12 +51,13 @@ def _link_docstring(
 
 
 def _link_page(app: "Sphinx", page: str, content: list[str]) -> None:
-    if page != "references" and Path(app.env.doc2path(page)).suffix == ".md":
-        content[0] = CITATION.sub(_in_markdown, content[0])
+    form = {".md": _in_markdown, ".rst": _in_rst}[Path(app.env.doc2path(page)).suffix]
+    if page != "references":
+        content[0] = CITATION.sub(form, content[0])
 
 
 def setup(app: "Sphinx") -> dict[str, bool]:
-    """Link citations in docstrings and in Markdown pages."""
+    """Link citations in docstrings and in pages."""
     app.connect("autodoc-process-docstring", _link_docstring)
     app.connect("source-read", _link_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from firststep.compare import Comparison as Comparison
     from firststep.compare import compare as compare
+    from firststep.diagnose import Diagnosis as Diagnosis
+    from firststep.diagnose import diagnose as diagnose
+    from firststep.estimator import OneStepClassifier as OneStepClassifier
+    from firststep.estimator import OneStepFeatures as OneStepFeatures
+    from firststep.estimator import OneStepRegressor as OneStepRegressor
     from firststep.gaussian import Function as Function
     from firststep.gaussian import function as function
     from firststep.problem import Outcome as Outcome
@@ -30,6 +35,11 @@ _PUBLIC = {
     "Outcome": "problem",
     "compare": "compare",
     "Comparison": "compare",
+    "OneStepRegressor": "estimator",
+    "OneStepClassifier": "estimator",
+    "OneStepFeatures": "estimator",
+    "diagnose": "diagnose",
+    "Diagnosis": "diagnose",
 }
 __all__ = list(_PUBLIC)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from firststep import cli_experiments
+from firststep import cli_diagnose, cli_experiments, cli_explore
 
 if TYPE_CHECKING:
     from firststep.compare import Comparison
@@ -724,5 +724,5 @@ def _save(figure: "Figure", plot: str, notes: _Notes) -> None:
     notes.tell(f"figure written to {figures.save(figure, plot)}")
 
 
-for _command in cli_experiments.COMMANDS:
+for _command in (*cli_experiments.COMMANDS, cli_diagnose.diagnose, cli_explore.explore):
     main.add_command(_command)

@@ -350,6 +350,15 @@ def _draw_figures(results: "Results", name: str, folder: Path, kinds: Sequence[s
     show_default=True,
     help="Folder for the store, the figures and report.html.",
 )
+@click.option(
+    "--format",
+    "kinds",
+    type=click.Choice(["svg", "png", "pdf"]),
+    multiple=True,
+    default=["svg"],
+    show_default=True,
+    help="Format of the figures' files; may be repeated.",
+)
 @click.option("--variant", hidden=True, help="Another variant than quick and full.")
 @run_options
 def reproduce(
@@ -357,6 +366,7 @@ def reproduce(
     quick: bool,
     listing: bool,
     output: str,
+    kinds: tuple[str, ...],
     variant: str | None,
     jobs: int | None,
     scheduler: str | None,
@@ -415,7 +425,7 @@ def reproduce(
                     retry_failed=retry_failed,
                     quiet=quiet,
                 )
-                _draw_figures(found[name], name, Path(output) / "figures", ("svg", "png"))
+                _draw_figures(found[name], name, Path(output) / "figures", kinds)
                 if not as_json:
                     _tell_agreement(name, found[name])
             target = _write_report(found, Path(output) / "report.html", variant=which)

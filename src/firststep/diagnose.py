@@ -1,7 +1,6 @@
 """Would one gradient step help on these data? Measured by cross-validation, and predicted by the theory."""
 
 import html
-import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -776,8 +775,3 @@ def _figure(
         )
     compared = Panel(tuple(series), y_label="error / variance of target", x_range=(-0.7, 2.7))
     return Figure(f"One gradient step on {name}", (along, compared))
-
-
-def to_json(found: Diagnosis) -> str:
-    """The diagnosis as one JSON object."""
-    return json.dumps(found.to_dict(), indent=2, allow_nan=False)

@@ -26,7 +26,7 @@ except ImportError as error:
     raise ImportError("the estimators need scikit-learn 1.6 or newer: install firststep[sklearn]") from error
 
 from firststep.gaussian import Array, Function, function
-from firststep.network import Matrix
+from firststep.network import Matrix, ridge_path
 
 DTYPES = ("float64", "float32")
 TARGETS = ("auto", "numbers", "classes")
@@ -184,6 +184,23 @@ def _ridge(design: _Design, ridges: Array, leave_out: bool = False) -> _Readouts
     return _Readouts(coefficients, intercepts, spectrum, left_out)
 
 
+def _ridge_to_judge(design: _Design, ridges: Array) -> _Readouts:
+    """Readouts without the spectrum: by the network module's quicker path where it applies."""
+    if design.sample.targets.shape[1] > 1 or len(design.sample) * design.shape[1] > KEEP_ELEMENTS:
+        return _ridge(design, ridges)
+    mean, level = design.means()
+    roots = np.sqrt(design.sample.counts)
+    scale = np.sqrt(len(roots) / design.total)
+    rows = np.concatenate([block - mean for _, block in design]) * (scale * roots)[:, None]
+    targets = (design.sample.targets[:, 0] - level) * scale * roots
+    try:
+        found = ridge_path(rows, targets, ridges).coefficients
+    except ValueError:
+        # A ridge below the rounding error of the Gram matrix: slower, but nothing breaks down.
+        return _ridge(design, ridges)
+    return _Readouts(found[:, :, None], (level - found @ mean)[:, None], np.empty(0))
+
+
 def _ridge_by_features(
     design: _Design, ridges: Array, mean: Array, level: Array, leave_out: bool
 ) -> tuple[Array, Array, Array | None]:
@@ -283,22 +300,32 @@ class _Choice:
         }
 
 
+def _judged(squares: Array, counts: Array) -> tuple[Array, Array]:
+    """Mean errors (R,) of squared errors (n, R), and the column of the best ridge: the rest can be forgotten."""
+    errors = counts @ squares / counts.sum()
+    return errors, squares[:, int(np.argmin(errors))].astype(np.float64)
+
+
 def _choose(
-    step_sizes: Array, ridges: Array, squares: Sequence[Array], counts: Array, outputs: int, how: str
+    step_sizes: Array,
+    ridges: Array,
+    judged: Sequence[tuple[Array, Array]],
+    counts: Array,
+    outputs: int,
+    how: str,
 ) -> _Choice:
     """Smallest error; but no step, if that is a candidate and the gain over it is within its noise."""
     total = counts.sum()
-    errors = np.stack([counts @ square for square in squares]) / total / outputs
-    step, ridge = np.unravel_index(int(np.argmin(errors)), errors.shape)
+    errors = np.stack([row for row, _ in judged]) / outputs
+    step, ridge = (int(place) for place in np.unravel_index(int(np.argmin(errors)), errors.shape))
     gain = spread = 0.0
     if step_sizes[0] == 0 and step != 0:
-        still = int(np.argmin(errors[0]))
-        difference = (squares[0][:, still] - squares[int(step)][:, ridge]) / outputs
+        difference = (judged[0][1] - judged[step][1]) / outputs
         gain = float(counts @ difference / total)
         spread = float(np.sqrt(counts @ (difference - gain) ** 2 / total / max(total - 1, 1)))
         if gain <= MARGIN * spread:
-            step, ridge = np.intp(0), np.intp(still)
-    return _Choice(step_sizes, ridges, errors, int(step), int(ridge), gain, spread, how)
+            step, ridge = 0, int(np.argmin(errors[0]))
+    return _Choice(step_sizes, ridges, errors, step, ridge, gain, spread, how)
 
 
 @dataclass(eq=False)
@@ -533,21 +560,23 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
         ridges: Array,
         how: str,
     ) -> tuple[_Choice, _Readouts | None]:
-        squares, found = [], None
+        judged: list[tuple[Array, Array]] = []
+        found = None
         with _Progress(len(step_sizes), bool(self.verbose)) as progress:
             for step_size, row in zip(step_sizes, ridges, strict=True):
                 weights = _moved(taker, start, first, float(step_size), self.n_steps)
                 found = _ridge(_Design(fitter, start, weights), row, leave_out=True)
-                squares.append(cast(Array, found.left_out))
+                judged.append(_judged(cast(Array, found.left_out), fitter.counts))
                 progress.advance()
-        choice = _choose(step_sizes, ridges, squares, fitter.counts, fitter.targets.shape[1], how)
+        choice = _choose(step_sizes, ridges, judged, fitter.counts, fitter.targets.shape[1], how)
         return choice, found if ridges.size == 1 else None
 
     def _choose_by_folds(
         self, sample: _Sample, folds: Index, start: _Start, step_sizes: Array, ridges: Array
     ) -> _Choice:
         present = np.unique(folds)
-        squares = [np.zeros((len(sample), ridges.shape[1])) for _ in step_sizes]
+        # Single precision is enough to compare errors, and these arrays are the largest.
+        squares = [np.zeros((len(sample), ridges.shape[1]), dtype=np.float32) for _ in step_sizes]
         inside = [np.flatnonzero(folds == fold) for fold in present]
         if len(present) == 1:
             # All rows are equal: there is nothing to learn and nothing to choose.
@@ -563,11 +592,12 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
                 first = (whole - part) / others.counts.sum()
                 for i, step_size in enumerate(step_sizes):
                     weights = _moved(others, start, first, float(step_size), self.n_steps)
-                    readouts = _ridge(_Design(others, start, weights), ridges[i])
+                    readouts = _ridge_to_judge(_Design(others, start, weights), ridges[i])
                     squares[i][rows] = readouts.errors(_Design(judged, start, weights))
                     progress.advance()
         how = f"{len(present)}-fold cross-fitting of step and ridge"
-        return _choose(step_sizes, ridges, squares, sample.counts, sample.targets.shape[1], how)
+        judged = [_judged(square, sample.counts) for square in squares]
+        return _choose(step_sizes, ridges, judged, sample.counts, sample.targets.shape[1], how)
 
     def _blocks(self, inputs: Array) -> Iterator[tuple[slice, Matrix]]:
         size = max(64, BLOCK_ELEMENTS // len(self.weights_))
@@ -795,7 +825,7 @@ whitening_, activation_, n_features_in_, feature_names_in_
     >>> labels = np.where(inputs[:, 0] > 0.5, "yes", "no")
     >>> model = OneStepClassifier(width=200, random_state=0).fit(inputs[:200], labels[:200])
     >>> print(model.classes_.tolist(), f"{model.score(inputs[200:], labels[200:]):.2f}")
-    ['no', 'yes'] 0.91
+    ['no', 'yes'] 0.95
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:

@@ -10,20 +10,29 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from firststep.gaussian import Array, Function, gauss_hermite, monomial_in_hermite
 
 # Data, weights and features may be float32; whatever is solved or averaged from them is float64.
 Matrix = NDArray[np.floating[Any]]
 
-# Below this many ridges a Cholesky factorisation of each is cheaper than one tridiagonal reduction.
-CHOLESKY_RIDGES = 2
+# Gram matrices smaller than this are factorised for every ridge. For others a Krylov space gives all ridges
+# above this share of the mean eigenvalue, and one of the inverse all within this factor of each other. It is
+# looked at every so many steps, may not grow beyond so many, and is large enough when the relative error of the
+# coefficients is surely below the tolerance.
+KRYLOV_SIZE = 256
+KRYLOV_SHIFT = 0.3
+KRYLOV_RANGE = 1000.0
+KRYLOV_PERIOD = 8
+KRYLOV_STEPS = 256
+KRYLOV_TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 # Largest error allowed in an entry of the population covariance that comes from a truncated Hermite series.
 SERIES_TOLERANCE = 1e-10
 SERIES_TERMS = 200
-# Elements of a block that is worked on elementwise: it should stay in the cache.
+# Elements of a block that is worked on elementwise: it should stay in the cache, with a few temporaries.
 BLOCK_ELEMENTS = 65536
+CHUNK_ELEMENTS = 16384
 
 
 class NoPopulationError(ValueError):
@@ -39,7 +48,37 @@ def features(inputs: Matrix, weights: Matrix, activation: Function) -> Matrix:
     >>> print(features(np.eye(2), np.array([[1.0, -2.0]]), function("identity")).ravel().tolist())
     [1.0, -2.0]
     """
-    return cast(Matrix, activation(inputs @ weights.T))
+    result = cast(Matrix, inputs @ weights.T)
+    for rows in _chunks(result):
+        result[rows] = activation(result[rows])
+    return result
+
+
+def features_after(
+    before: Matrix, change: Matrix, step_size: float, activation: Function, out: Matrix | None = None
+) -> Matrix:
+    r"""Features :math:`\sigma(X W_0^\top + \eta X G^\top)` from the two products (n, N), into `out` if given.
+
+    Examples
+    --------
+    >>> from firststep.gaussian import function
+    >>> print(features_after(np.ones((1, 2)), np.eye(1, 2), 3.0, function("identity")).tolist())
+    [[4.0, 1.0]]
+    """
+    result = np.empty_like(before) if out is None else out
+    factor = before.dtype.type(step_size)
+    for rows in _chunks(before):
+        preactivations = change[rows] * factor
+        preactivations += before[rows]
+        result[rows] = activation(preactivations)
+    return result
+
+
+def _chunks(values: Matrix) -> Iterator[slice]:
+    """Rows that stay in the cache while they are worked on."""
+    size = max(1, CHUNK_ELEMENTS // max(1, values.shape[1]))
+    for start in range(0, len(values), size):
+        yield slice(start, start + size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +125,13 @@ def gradient_step(
     output_scale : float
         :math:`\tau`: 1/sqrt(N) for a vanishing initial output, 1 for one of order one.
     """
-    preactivations = inputs @ weights.T
-    residual = labels - output_scale * (activation(preactivations) @ readout)
-    slopes = activation.derivative(preactivations)
-    slopes *= residual[:, None]
-    gradient = slopes.T @ inputs
+    products = cast(Matrix, inputs @ weights.T)
+    residual = labels.copy()
+    for rows in _chunks(products):
+        preactivations = products[rows]
+        residual[rows] -= output_scale * (activation(preactivations) @ readout)
+        np.multiply(activation.derivative(preactivations), residual[rows, None], out=preactivations)
+    gradient = products.T @ inputs
     gradient *= (readout / len(labels))[:, None]
     return Step(gradient, inputs.T @ residual / len(labels))
 
@@ -107,18 +148,20 @@ class RidgePath:
         Mean squared residual with and without the penalty.
     norm_squared : ndarray (R,)
         Squared norm of the coefficients.
-    degrees_of_freedom : ndarray (R,)
-        Trace of the hat matrix over n, between 0 and 1.
+    degrees_of_freedom : ndarray (R,) or None
+        Trace of the hat matrix over n, between 0 and 1, where it was asked for.
     """
 
     coefficients: Array
     train_error: Array
     train_mse: Array
     norm_squared: Array
-    degrees_of_freedom: Array
+    degrees_of_freedom: Array | None = None
 
 
-def ridge_path(design: Matrix, labels: Matrix, ridges: ArrayLike, side: str = "smaller") -> RidgePath:
+def ridge_path(
+    design: Matrix, labels: Matrix, ridges: ArrayLike, side: str = "smaller", *, degrees: bool = False
+) -> RidgePath:
     r"""Ridge regression for many ridges from one Gram matrix.
 
     .. math:: \hat a = \arg\min_a \tfrac1n \|y - F a\|^2 + \lambda \|a\|^2
@@ -133,11 +176,13 @@ def ridge_path(design: Matrix, labels: Matrix, ridges: ArrayLike, side: str = "s
     ridges : ndarray (R,)
         :math:`\lambda > 0`.
     side : {"smaller", "samples", "features"}
-        Side whose Gram matrix is factorised, n x n or N x N: the results are the same, the cost is not.
+        Side whose Gram matrix is taken, n x n or N x N: the results are the same, the cost is not.
+    degrees : bool
+        Also the degrees of freedom, which take all eigenvalues and so longer than the rest.
 
     Examples
     --------
-    >>> path = ridge_path(np.array([[1.0], [1.0]]), np.array([1.0, 3.0]), [1.0])
+    >>> path = ridge_path(np.array([[1.0], [1.0]]), np.array([1.0, 3.0]), [1.0], degrees=True)
     >>> print(f"{path.coefficients[0, 0]:.6f} {path.train_error[0]:.6f} {path.degrees_of_freedom[0]:.6f}")
     1.000000 3.000000 0.250000
     """
@@ -148,62 +193,142 @@ def ridge_path(design: Matrix, labels: Matrix, ridges: ArrayLike, side: str = "s
         side = "samples" if count < width else "features"
     if side == "samples":
         # The same object on both sides lets NumPy use the symmetric product, at half the cost.
-        gram = _normalised_gram(design @ design.T, count)
-        dual, traces = _shifted_solve(gram, targets / count, penalties)
+        gram = _normalised(design @ design.T, count)
+        shares = _hat_traces(gram, penalties) / count if degrees else None
+        dual = shifted_solve(gram, targets / count, penalties)
         coefficients = np.asarray((dual.astype(design.dtype) @ design), dtype=np.float64)
         residuals = dual * (penalties[:, None] * count)
     elif side == "features":
-        gram = _normalised_gram(design.T @ design, count)
+        gram = _normalised(design.T @ design, count)
+        shares = _hat_traces(gram, penalties) / count if degrees else None
         moment = np.asarray(labels @ design, dtype=np.float64) / count
-        coefficients, traces = _shifted_solve(gram, moment, penalties)
+        coefficients = shifted_solve(gram, moment, penalties)
         residuals = targets - np.asarray(coefficients.astype(design.dtype) @ design.T, dtype=np.float64)
     else:
         raise ValueError(f"side must be smaller, samples or features; got {side!r}")
     mse = np.einsum("rn,rn->r", residuals, residuals) / count
     norm = np.einsum("rn,rn->r", coefficients, coefficients)
-    return RidgePath(coefficients, mse + penalties * norm, mse, norm, traces / count)
+    return RidgePath(coefficients, mse + penalties * norm, mse, norm, shares)
 
 
-def _normalised_gram(gram: Matrix, count: int) -> Array:
-    result = gram.astype(np.float64, copy=False)
-    result /= count
-    return result
+def _normalised(gram: Matrix, count: int) -> Matrix:
+    gram /= count
+    return gram
 
 
-def _shifted_solve(matrix: Array, right: Array, shifts: Array) -> tuple[Array, Array]:
-    """Rows (A + shift)^-1 v and traces of A (A + shift)^-1, for each shift; destroys the symmetric A."""
-    size = len(right)
-    solutions, traces = np.empty((len(shifts), size)), np.empty(len(shifts))
-    # A symmetric C-ordered matrix is its own transpose, which LAPACK takes without a copy.
-    matrix = matrix.T
-    if size == 1 or len(shifts) <= CHOLESKY_RIDGES:
-        diagonal = np.diagonal(matrix).copy()
-        for i, shift in enumerate(shifts):
-            work = matrix if i == len(shifts) - 1 else matrix.copy(order="F")
-            np.fill_diagonal(work, diagonal + shift)
-            factor, info = lapack.dpotrf(work, lower=1, clean=0, overwrite_a=1)
-            _check_positive(info, shift)
-            solutions[i] = lapack.dpotrs(factor, right, lower=1)[0]
-            inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
-            traces[i] = size - shift * np.trace(inverse)
-        return solutions, traces
-    # A = Q T Q^T with T tridiagonal: from here on each shift costs O(size), and O(size^2) to turn back.
-    work_size = int(lapack.dsytrd_lwork(size, lower=1)[0])
-    reflectors, diagonal, off, scales, info = lapack.dsytrd(matrix, lower=1, lwork=work_size, overwrite_a=1)
-    spectrum = linalg.eigvalsh_tridiagonal(diagonal, off, lapack_driver="sterf", check_finite=False)
-    # Q leaves the first coordinate alone and is a product of Householder reflections on the others.
-    tail = np.asfortranarray(reflectors[1:, :-1])
-    block = 64 * size
-    turned = right.copy()
-    turned[1:] = lapack.dormqr("L", "T", tail, scales, right[1:, None], block)[0][:, 0]
-    for i, shift in enumerate(shifts):
-        _, _, solution, info = lapack.dptsv(diagonal + shift, off, turned)
-        _check_positive(info, shift)
-        solutions[i] = solution
-        traces[i] = np.sum(spectrum / (spectrum + shift))
-    rest = np.asfortranarray(solutions[:, 1:].T)
-    solutions[:, 1:] = lapack.dormqr("L", "N", tail, scales, rest, block, overwrite_c=1)[0].T
-    return solutions, traces
+def _hat_traces(gram: Matrix, shifts: Array) -> Array:
+    """Traces of A (A + shift)^-1, for each shift."""
+    spectrum = linalg.eigvalsh(gram.astype(np.float64), check_finite=False, overwrite_a=True)
+    return cast(Array, (spectrum / (spectrum + shifts[:, None])).sum(axis=1))
+
+
+def shifted_solve(matrix: Matrix, right: Array, shifts: Array) -> Array:
+    r"""Rows :math:`(A + s)^{-1} v` for each shift s > 0; destroys the symmetric non-negative A.
+
+    One Krylov space of A serves all large shifts, and one of :math:`(A + \sigma)^{-1}` all shifts within three
+    decades around :math:`\sigma`, with one factorisation.
+
+    Examples
+    --------
+    >>> shifted_solve(np.diag([1.0, 3.0]), np.ones(2), np.array([1.0, 2.0])).round(4).tolist()
+    [[0.5, 0.25], [0.3333, 0.2]]
+    """
+    solutions = np.zeros((len(shifts), len(right)))
+    if not right.any():
+        return solutions
+    diagonal = np.diagonal(matrix).copy()
+    left = np.argsort(shifts)
+    if len(right) >= KRYLOV_SIZE:
+        split = np.searchsorted(shifts[left], KRYLOV_SHIFT * diagonal.mean())
+        large = left[split:]
+        if large.size:
+            found = _krylov_solve(
+                lambda v: _symmetric_product(matrix, v),
+                right.astype(matrix.dtype),
+                shifts[large],
+                1.0,
+                shifts[large],
+            )
+            if found is not None:
+                solutions[large] = found
+                left = left[:split]
+    while left.size:
+        near = KRYLOV_RANGE if len(right) >= KRYLOV_SIZE else 1.0
+        group = left[: np.searchsorted(shifts[left], near * shifts[left[0]], side="right")]
+        left = left[group.size :]
+        solutions[group] = _factorised_solve(matrix, diagonal, right, shifts[group], keep=left.size > 0)
+    return solutions
+
+
+def _symmetric_product(matrix: Matrix, vector: Matrix) -> Matrix:
+    # A symmetric C-ordered matrix is its own transpose, which BLAS and LAPACK take without a copy.
+    multiply = blas.dsymv if matrix.dtype == np.float64 else blas.ssymv
+    return cast(Matrix, multiply(1.0, matrix.T, vector, lower=1))
+
+
+def _factorised_solve(matrix: Matrix, diagonal: Matrix, right: Array, shifts: Array, keep: bool) -> Array:
+    """Solutions for shifts that lie close together, from one Cholesky factorisation; A is lost unless kept."""
+    double = matrix.dtype == np.float64
+    centre = math.sqrt(shifts[0] * shifts[-1])
+    work = (matrix.copy() if keep else matrix).T
+    np.fill_diagonal(work, diagonal + matrix.dtype.type(centre))
+    factor, info = (lapack.dpotrf if double else lapack.spotrf)(work, lower=1, clean=0, overwrite_a=1)
+    _check_positive(info, centre)
+    triangular = blas.dtrsv if double else blas.strsv
+
+    def inverse(vector: Matrix) -> Matrix:
+        return cast(Matrix, triangular(factor, triangular(factor, vector, lower=1), lower=1, trans=1))
+
+    start = inverse(right.astype(matrix.dtype))
+    if shifts[0] == shifts[-1]:
+        return np.broadcast_to(start, (len(shifts), len(right)))
+    # (A + s) x = v is (1 + (s - c) B) x = B v with B = (A + c)^-1, between 0 and 1/c.
+    found = _krylov_solve(inverse, start, 1.0, shifts - centre, np.minimum(1.0, shifts / centre))
+    if found is None:
+        raise RuntimeError(
+            f"no solution for ridges {shifts[0]:g} to {shifts[-1]:g}: use fewer ridges at a time"
+        )
+    return found
+
+
+def _krylov_solve(
+    multiply: Callable[[Matrix], Matrix], start: Matrix, constant: ArrayLike, factor: ArrayLike, least: Array
+) -> Array | None:
+    """Rows (p + q A)^-1 u for pairs (p, q), from one Lanczos iteration, A = Q T Q^T with T tridiagonal.
+
+    The residual of x = Q y, (p + q T) y = |u| e_1, is |q| beta_k |y_k|, and the error at most that over the
+    least eigenvalue of p + q A. None if the Krylov space would have to grow too large.
+    """
+    size, dtype = len(start), start.dtype
+    constants, factors, least = np.broadcast_arrays(constant, factor, least)
+    tolerance, length = KRYLOV_TOLERANCE[dtype.name], float(np.linalg.norm(start))
+    limit = min(size, KRYLOV_STEPS)
+    basis = np.empty((limit + 1, size), dtype=dtype)
+    diagonal, off = np.empty(limit), np.empty(limit)
+    np.divide(start, dtype.type(length), out=basis[0])
+    for k in range(limit):
+        new = multiply(basis[k])
+        diagonal[k] = basis[k] @ new
+        # Against all before it: spikes are found within a few steps, and rounding would find them again.
+        for _ in range(2):
+            new -= (basis[: k + 1] @ new) @ basis[: k + 1]
+        off[k] = np.sqrt(new @ new)
+        exhausted = off[k] <= np.finfo(dtype).eps * np.abs(diagonal[: k + 1]).max()
+        if not exhausted:
+            np.divide(new, dtype.type(off[k]), out=basis[k + 1])
+        if exhausted or (k + 1) % KRYLOV_PERIOD == 0 or k + 1 == limit:
+            inner = np.zeros((len(least), k + 1))
+            inner[:, 0] = length
+            for p, q, row in zip(constants, factors, inner, strict=True):
+                info = lapack.dptsv(
+                    p + q * diagonal[: k + 1], q * off[:k], row, overwrite_d=1, overwrite_e=1, overwrite_b=1
+                )[3]
+                if info != 0:
+                    return None
+            residuals = np.abs(factors) * off[k] * np.abs(inner[:, -1])
+            if exhausted or np.all(residuals <= tolerance * least * np.linalg.norm(inner, axis=1)):
+                return np.asarray(inner.astype(dtype) @ basis[: k + 1], dtype=np.float64)
+    return None
 
 
 def _check_positive(info: int, shift: float) -> None:
@@ -461,7 +586,9 @@ def _series_blocks(
 
 
 def spike_coefficients(activation: Function, step_size: float, count: int) -> Array:
-    r"""Coefficients :math:`c_1^k c_k \eta^k`, k = 1 … count, of the network's own spikes [Moniri24, eq. 1].
+    r"""Coefficients :math:`c_1^k c_k \eta^k` of the network's own spikes, k = 1 … count.
+
+    [Moniri24, spectrum of the features].
 
     Examples
     --------
@@ -480,8 +607,9 @@ class SpikedModel:
 
     .. math:: F_\ell = F_0 + \sum_{k=1}^{\ell} \theta_k\, (\tilde X b)^{\circ k} (a^{\circ k})^\top
 
-    [Moniri24, eq. 1]. On all inputs the fitted model is :math:`\hat a \cdot \varphi(x) + \sum_k \gamma_k z^k`
-    with :math:`z = x \cdot b/|b|` and :math:`\gamma_k = \theta_k |b|^k\, a^{\circ k} \cdot \hat a`, so its
+    [Moniri24, spectrum of the features]. On all inputs the fitted model is
+    :math:`\hat a \cdot \varphi(x) + \sum_k \gamma_k z^k` with :math:`z = x \cdot b/|b|` and
+    :math:`\gamma_k = \theta_k |b|^k\, a^{\circ k} \cdot \hat a`, so its
     test error is exact: it needs the averages of the monomials with the features and the labels.
 
     Attributes

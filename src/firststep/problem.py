@@ -375,8 +375,9 @@ def step_sizes_of(sizes: Sizes, step_sizes: ArrayLike | None, step_exponents: Ar
         values = np.atleast_1d(np.asarray(step_sizes, dtype=float))
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"step sizes must be a number or a non-empty list, got shape {values.shape}")
-    if not np.all(np.isfinite(values) & (values >= 0)):
-        raise ValueError(f"step sizes must be finite and not negative, got {values.tolist()}")
+    wrong = values[~(np.isfinite(values) & (values >= 0))]
+    if wrong.size:
+        raise ValueError(f"step sizes must be finite and not negative, got {float(wrong[0])}")
     return cast(Array, values)
 
 
@@ -385,8 +386,9 @@ def ridges_of(ridges: ArrayLike) -> Array:
     values = np.atleast_1d(np.asarray(ridges, dtype=float))
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"ridges must be a number or a non-empty list, got shape {values.shape}")
-    if not np.all(np.isfinite(values) & (values > 0)):
-        raise ValueError(f"ridge must be positive and finite, got {values.tolist()}")
+    wrong = values[~(np.isfinite(values) & (values > 0))]
+    if wrong.size:
+        raise ValueError(f"ridge must be positive and finite, got {float(wrong[0])}")
     return cast(Array, values)
 
 

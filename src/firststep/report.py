@@ -47,6 +47,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .
 th, td { text-align: right; padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--rule); vertical-align: top }
 th:first-child, td:first-child, td.text, th.text { text-align: left }
 th { font-weight: 600; color: var(--soft) }
+td { white-space: nowrap } .overview td:first-child, td.long { white-space: normal; min-width: 10rem }
 code, pre { font: .9em/1.5 ui-monospace, monospace; background: var(--wash); border-radius: 4px }
 code { padding: .1em .3em } pre { padding: .6rem .8rem; overflow-x: auto }
 details { margin-top: .75rem } summary { cursor: pointer; color: var(--soft) }
@@ -113,23 +114,23 @@ one surprise and not ten. At finite size a theory of the limit also has a bias t
 
 def _overview(sections: Sequence[Section]) -> str:
     """Agreement of the first theory of each experiment, in a line each."""
-    lines = []
+    body = ""
     for section in sections:
         entries = section.results.agreement()
         theories = dict.fromkeys(entry["theory"] for entry in entries)
         chosen = "unified" if "unified" in theories else next(iter(theories), None)
-        lines += [
-            (section.name, section.results.experiment.title, entry)
-            for entry in entries
-            if entry["theory"] == chosen and "gain" not in entry["quantity"]
-        ]
-    if not lines:
+        shown = [e for e in entries if e["theory"] == chosen and "gain" not in e["quantity"]]
+        for place, entry in enumerate(shown):
+            title = html.escape(section.results.experiment.title)
+            link = f'<td rowspan="{len(shown)}"><a href="#{html.escape(section.name)}">{title}</a></td>'
+            body += f"<tr>{'' if place else link}{_agreement_cells(entry, brief=True)}</tr>"
+    if not body:
         return ""
-    body = "".join(
-        f'<tr><td><a href="#{html.escape(name)}">{html.escape(title)}</a></td>{_agreement_cells(entry)}</tr>'
-        for name, title, entry in lines
+    head = '<th class="text">quantity</th><th>median</th><th>largest</th><th>largest difference</th>'
+    return (
+        "<h2>Distance between theory and simulation, in standard errors</h2>"
+        f'<div class="wide"><table class="overview"><tr><th>experiment</th>{head}</tr>{body}</table></div>'
     )
-    return f'<div class="wide"><table><tr><th>experiment</th>{AGREEMENT_HEAD}</tr>{body}</table></div>'
 
 
 AGREEMENT_HEAD = (
@@ -138,12 +139,14 @@ AGREEMENT_HEAD = (
 )
 
 
-def _agreement_cells(entry: Mapping[str, Any]) -> str:
+def _agreement_cells(entry: Mapping[str, Any], brief: bool = False) -> str:
     relative = "–" if math.isnan(entry["relative"]) else f"{100 * entry['relative']:.1f} %"
+    quantity = f'<td class="text">{html.escape(entry["quantity"].replace("_", " "))}</td>'
+    numbers = f"<td>{entry['median']:.1f}</td><td>{entry['largest']:.1f}</td><td>{relative}</td>"
+    if brief:
+        return quantity + numbers
     return (
-        f'<td class="text">{html.escape(entry["theory"])}</td>'
-        f'<td class="text">{html.escape(entry["quantity"].replace("_", " "))}</td><td>{entry["points"]}</td>'
-        f"<td>{entry['median']:.1f}</td><td>{entry['largest']:.1f}</td><td>{relative}</td>"
+        f'<td class="text">{html.escape(entry["theory"])}</td>{quantity}<td>{entry["points"]}</td>{numbers}'
     )
 
 
@@ -253,7 +256,7 @@ def _settings(experiment: Experiment, results: Results) -> str:
     for origin in results.provenance:
         lines.append(("computed with", ", ".join(f"{k} {_shown(v)}" for k, v in origin.items())))
     return "".join(
-        f'<tr><td>{html.escape(name)}</td><td class="text">{html.escape(value)}</td></tr>'
+        f'<tr><td>{html.escape(name)}</td><td class="text long">{html.escape(value)}</td></tr>'
         for name, value in lines
     )
 

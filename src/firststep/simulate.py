@@ -42,7 +42,7 @@ STREAMS = (
     "test_noise",
     "equivalent",
 )
-EXTRAS = ("spiked", "gaussian", "linear", "weights")
+EXTRAS = ("spiked", "gaussian", "linear", "weights", "degrees")
 TESTS = ("auto", "population", "sample")
 # Largest l of the spiked approximations F_l.
 SPIKES = 3
@@ -83,8 +83,8 @@ class Draw:
         return np.random.default_rng(np.random.SeedSequence(entropy=self.seed, spawn_key=key))
 
     def _blocks(self, rng: np.random.Generator, rows: int, columns: int) -> Iterator[tuple[slice, Array]]:
-        """Standard normal rows in float64, a block at a time, so that float32 arrays save memory."""
-        block = max(1, 2**20 // columns)
+        """Standard normal rows in float64, a block at a time, which stays in the cache."""
+        block = max(1, 2**15 // columns)
         for start in range(0, rows, block):
             stop = min(rows, start + block)
             yield slice(start, stop), rng.standard_normal((stop - start, columns))
@@ -214,7 +214,7 @@ class _Replica:
             result |= self._linear("linear_ridge_both", *both, ridges)
             del both
         del step_inputs, step_labels
-        result |= self._network(inputs, labels, step, step_sizes, ridges)
+        result |= self._network(inputs, labels, step, step_sizes, ridges, "degrees" in extras)
         if "weights" in extras:
             result |= self._weights(step, step_sizes)
         if "spiked" in extras:
@@ -230,17 +230,23 @@ class _Replica:
         return result
 
     def _network(
-        self, inputs: Matrix, labels: Matrix, step: network.Step, step_sizes: Array, ridges: Array
+        self,
+        inputs: Matrix,
+        labels: Matrix,
+        step: network.Step,
+        step_sizes: Array,
+        ridges: Array,
+        degrees: bool,
     ) -> dict[str, Array]:
         before, change = inputs @ self.weights.T, inputs @ step.gradient.T
+        design = np.empty_like(before)
         # No step is always computed: the gains are differences on the same draw.
         run = np.unique(np.append(step_sizes, 0.0))
         paths = []
         for step_size in run:
-            design = self._features(before, change, step_size)
-            paths.append(network.ridge_path(design, labels, ridges))
-            del design
-        del before, change
+            network.features_after(before, change, step_size, self.problem.activation, out=design)
+            paths.append(network.ridge_path(design, labels, ridges, degrees=degrees))
+        del before, change, design
         test_error, test_stderr = self._test_errors(step, run, paths)
         train_error = np.array([path.train_error for path in paths])
         values = {
@@ -250,16 +256,12 @@ class _Replica:
             "test_gain": test_error[0] - test_error,
             "train_mse": np.array([path.train_mse for path in paths]),
             "readout_norm_squared": np.array([path.norm_squared for path in paths]),
-            "degrees_of_freedom": np.array([path.degrees_of_freedom for path in paths]),
             "test_stderr": test_stderr,
         }
+        if degrees:
+            values["degrees_of_freedom"] = np.array([path.degrees_of_freedom for path in paths])
         asked = np.searchsorted(run, step_sizes)
         return {name: value[asked] for name, value in values.items()}
-
-    def _features(self, before: Matrix, change: Matrix, step_size: float) -> Matrix:
-        preactivations = change * np.asarray(step_size, dtype=change.dtype)
-        preactivations += before
-        return cast(Matrix, self.problem.activation(preactivations))
 
     def _test_errors(
         self, step: network.Step, step_sizes: Array, paths: list[network.RidgePath]
@@ -322,10 +324,10 @@ class _Replica:
         """Squared errors (S, R, samples) of the wanted step sizes, 0 for the others."""
         before, change = inputs @ self.weights.T, inputs @ step.gradient.T
         losses = np.zeros((len(paths), len(paths[0].train_error), len(labels)))
+        design = np.empty_like(before)
         for i in np.flatnonzero(wanted):
-            design = self._features(before, change, step_sizes[i])
+            network.features_after(before, change, step_sizes[i], self.problem.activation, out=design)
             losses[i] = (labels - paths[i].coefficients.astype(design.dtype) @ design.T) ** 2
-            del design
         return losses
 
     def _linear(self, name: str, inputs: Matrix, labels: Matrix, ridges: Array) -> dict[str, Array]:
@@ -481,12 +483,13 @@ def simulate(
         Exact population test error wherever one is known and a test sample elsewhere, or one of the two.
     n_test : int, optional
         Size of a replica's test sample.
-    extras : sequence of {"spiked", "gaussian", "linear", "weights"}
+    extras : sequence of {"spiked", "gaussian", "linear", "weights", "degrees"}
         Further quantities: the errors of the spiked approximations F_l (``spiked1_train_error``, …; l = 1, 2,
         3); those with the Gaussian equivalent of F_0 (``gaussian0_train_error``, …); of ridge regression on
         the inputs with n and with n0 + n samples (``linear_ridge_test_error``,
         ``linear_ridge_both_test_error``); the top singular value of W1 and the squared overlap of its
-        input-side vector with beta (``weights_top``, ``weights_alignment``).
+        input-side vector with beta (``weights_top``, ``weights_alignment``); the degrees of freedom of the
+        fits as a share of n (``degrees_of_freedom``), which take longer than the fits.
     executor : concurrent.futures.Executor, optional
         Where the replicas run instead of on processes of this call; `workers` and memory are then its affair.
     progress : bool or callable, optional

@@ -30,7 +30,14 @@ SCHEMA_VERSION = 1
 
 # Raised by hand when the same specification gives other numbers; part of every key, so that old points stay
 # in the file but are not taken for new ones.
-NUMBERS_VERSION = {"simulation": 1, "unified": 1, "staircase": 1, "random_features": 1}
+NUMBERS_VERSION = {
+    "simulation": 1,
+    "unified": 1,
+    "staircase": 1,
+    "random_features": 1,
+    "spectrum": 1,
+    "predicted_spectrum": 1,
+}
 
 SCHEMA = """
 CREATE TABLE subjects (
@@ -490,6 +497,14 @@ class Store:
             (subject_key(spec), name, float(step_size)),
         )
         return cast(NDArray[Any], np.load(BytesIO(found[0][0]), allow_pickle=False)) if found else None
+
+    def arrays(self, spec: Mapping[str, Any]) -> dict[tuple[str, float], NDArray[Any]]:
+        """All arrays of a subject by name and step size."""
+        found = self._select(
+            "SELECT name, step_size, data FROM arrays JOIN subjects ON subject = id WHERE key = ?",
+            (subject_key(spec),),
+        )
+        return {(name, step): np.load(BytesIO(data), allow_pickle=False) for name, step, data in found}
 
     def array_names(self, spec: Mapping[str, Any]) -> set[tuple[str, float]]:
         """Names and step sizes of the arrays that a subject has."""

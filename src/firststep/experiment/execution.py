@@ -3,7 +3,6 @@
 import logging
 import multiprocessing
 import os
-import platform
 import signal
 import sys
 import threading
@@ -20,19 +19,13 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
 
-import numpy as np
-import scipy
-
 from firststep import __version__
-from firststep.experiment.plan import Task
-from firststep.gaussian import Array
-from firststep.simulate import available_memory, estimate_memory, run_replica
+from firststep.experiment.work import Finished, Task, compute
+from firststep.simulate import available_memory, estimate_memory
 from firststep.store import NUMBERS_VERSION
 
 # A task that ends so many workers, the last ones alone in the pool, is given up.
@@ -43,56 +36,8 @@ WAIT_SECONDS = 0.2
 logger = logging.getLogger("firststep")
 
 
-@dataclass(frozen=True)
-class Finished:
-    """What a worker gives back; only the driver writes."""
-
-    values: dict[str, Array]
-    seconds: float
-    provenance: dict[str, Any]
-
-
 class WorkerLostError(RuntimeError):
     """A task ended every worker that it was given to."""
-
-
-def compute(task: Task) -> Finished:
-    """Run one task: all its step sizes and ridges on one draw, with one BLAS thread."""
-    started = time.perf_counter()
-    spec = task.spec
-    values = run_replica(
-        task.problem,
-        task.sizes,
-        np.array(task.step_sizes),
-        np.array(task.ridges),
-        seed=spec["draw_seed"],
-        replica=spec["replica"],
-        dtype=spec["dtype"],
-        test=spec["test"],
-        n_test=spec["n_test"],
-        extras=task.extras,
-    )
-    return Finished(values, time.perf_counter() - started, provenance() | {"blas_threads": 1})
-
-
-@lru_cache(maxsize=1)
-def provenance() -> dict[str, Any]:
-    """Versions and machine: what a number may depend on in its last digits."""
-    from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
-
-    libraries = {
-        f"{pool.get('internal_api')} {pool.get('version')} {pool.get('architecture', '')}".strip()
-        for pool in threadpool_info()
-        if pool.get("user_api") == "blas"
-    }
-    return {
-        "firststep": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "blas": sorted(libraries),
-        "system": f"{platform.system()} {platform.machine()}",
-    }
 
 
 class Backend(Protocol):
@@ -105,8 +50,8 @@ class Backend(Protocol):
     def submit(self, task: Task) -> "Future[Finished]":
         """Start a task."""
 
-    def renew(self) -> None:
-        """Replace what broke."""
+    def renew(self, alone: bool) -> None:
+        """Replace what broke: for one task at a time, or again for all."""
 
     def close(self, now: bool) -> None:
         """End; `now` does not wait for what is under way."""
@@ -119,6 +64,7 @@ class LocalBackend:
 
     def __init__(self, workers: int, function: Callable[[Task], Finished] = compute) -> None:
         self.workers, self.function = workers, function
+        self._size = workers
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, task: Task) -> "Future[Finished]":
@@ -129,14 +75,15 @@ class LocalBackend:
                     return self._pool.submit(self.function, task)
                 except BrokenExecutor:
                     # What was under way in it learns of that by itself.
-                    self.renew()
+                    self.close(now=True)
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=start_worker)
+            self._pool = ProcessPoolExecutor(self._size, mp_context=context, initializer=start_worker)
             return self._pool.submit(self.function, task)
 
-    def renew(self) -> None:
-        """Replace a broken pool."""
+    def renew(self, alone: bool) -> None:
+        """Replace the pool, by a process for one task at a time or by all of them."""
         self.close(now=True)
+        self._size = 1 if alone else self.workers
 
     def close(self, now: bool) -> None:
         """End the processes."""
@@ -197,7 +144,7 @@ class InProcessBackend:
             future.set_exception(error)
         return future
 
-    def renew(self) -> None:
+    def renew(self, alone: bool) -> None:
         """Nothing to replace."""
 
     def close(self, now: bool) -> None:
@@ -218,7 +165,7 @@ class ExecutorBackend:
         """Start a task."""
         return self.executor.submit(self.function, task)
 
-    def renew(self) -> None:
+    def renew(self, alone: bool) -> None:
         """Raise, since the executor is not ours to replace."""
         raise RuntimeError("the executor broke down; what was finished is stored: run again to go on")
 
@@ -230,7 +177,11 @@ class DaskBackend(ExecutorBackend):
     """A Dask cluster: one that the user started, or ``"local"`` for one on this machine."""
 
     def __init__(
-        self, address: str, workers: int | None = None, function: Callable[[Task], Finished] = compute
+        self,
+        address: str,
+        workers: int | None = None,
+        function: Callable[[Task], Finished] = compute,
+        timeout: float = 10.0,
     ) -> None:
         try:
             dask: Any = import_module("distributed")
@@ -246,7 +197,7 @@ class DaskBackend(ExecutorBackend):
                     )
                 self._client = dask.Client(self._cluster)
             else:
-                self._client = dask.Client(address, timeout="10s")
+                self._client = dask.Client(address, timeout=timeout)
         except (OSError, ValueError) as error:
             raise RuntimeError(f"no Dask scheduler answers at {address!r}: {error}") from error
         known = self._client.scheduler_info(n_workers=-1)["workers"]
@@ -291,10 +242,7 @@ def default_workers() -> int:
 def fitting_workers(tasks: Iterable[Task], wanted: int | None) -> int:
     """Workers for these tasks: one for each core unless said otherwise, as many as fit into memory."""
     need = max(
-        (
-            estimate_memory(t.sizes, dtype=t.spec["dtype"], test=t.spec["test"], extras=t.extras)
-            for t in tasks
-        ),
+        (estimate_memory(t.sizes, dtype=t.spec.get("dtype", "float64"), extras=t.extras) for t in tasks),
         default=0,
     )
     limit = available_memory()
@@ -332,17 +280,20 @@ def execute(
     suspects: deque[Task] = deque()
     deaths: dict[str, int] = {}
     pending: dict[Future[Finished], Task] = {}
-    more = True
+    more, isolated = True, False
     while more or suspects or pending:
         if stopped():
             for future in pending:
                 future.cancel()
             return
+        if isolated and not suspects and not pending:
+            backend.renew(alone=False)
+            isolated = False
         if suspects:
             if not pending:
                 suspect = suspects.popleft()
                 pending[backend.submit(suspect)] = suspect
-        else:
+        elif not isolated:
             while more and len(pending) < 2 * backend.workers:
                 try:
                     task = next(queue)
@@ -376,7 +327,8 @@ def execute(
             # The others break with it a moment later.
             lost += list(pending.values())
             pending.clear()
-            backend.renew()
+            backend.renew(alone=True)
+            isolated = True
             for task in lost:
                 deaths[task.key] = deaths.get(task.key, 0) + (1 if alone else 0)
                 if deaths[task.key] >= MOST_DEATHS:

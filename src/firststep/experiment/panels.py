@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from firststep import figures
-from firststep.experiment.plan import Point, expand
-from firststep.experiment.results import Predicted, Results
+from firststep.experiment.points import Point, expand
+from firststep.experiment.results import Predicted, Results, SpectrumResult
 from firststep.experiment.schema import FigureSection
+from firststep.experiment.work import FOLLOWED, OVERLAPS, SPIKES
 from firststep.figures import Figure, Panel, Series, number_text
 from firststep.problem import Outcome
 from firststep.theory.bounds import best_linear_error, best_neuron
@@ -51,6 +52,8 @@ WORDS = figures.WORDS | {
     "weights_top": "largest singular value of W₁",
     "weights_alignment": "squared overlap of its vector with β",
 }
+MATRICES = {"features": "F/√n", "weights": "W₁"}
+MONOMIALS = {"h1": "z", "z2": "z²", "z3": "z³", "beta": "β", "direction": "b"}
 # Windows beyond this one are thinner than a line.
 LAST_LEVEL = 12
 LINE_STYLES = ("solid", "dashed", "dotted", "dashdot")
@@ -336,8 +339,8 @@ def staircase(results: Results, section: FigureSection) -> Figure:
     figure = against_step(results, section)
     largest = max(results.points, key=lambda point: point.sizes.n_samples)
     versions: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-        ("levels of the limit", "staircase", "dashed", {"full_gradient": True, "row_norms": True}),
-        ("levels as published", "staircase", "dotted", {}),
+        ("levels of the limit", "ink", "dashed", {"full_gradient": True, "row_norms": True}),
+        ("levels as published", "ink", "dotted", {}),
     )
     panels = []
     for panel, quantity in zip(
@@ -371,10 +374,196 @@ def _levels(
     return tuple(xs), tuple(ys)
 
 
+def _step_coordinate(results: Results, step: float, result: SpectrumResult) -> float:
+    """The step as the sweep names it: its exponent, or its size."""
+    if results.experiment.sweep.step_exponent is not None:
+        return float(result.cell.sizes.step_exponent(step))
+    return step
+
+
+def _spectra_of(results: Results, of: str) -> SpectrumResult:
+    found = [entry for entry in results.spectra if entry.of == of]
+    if not found:
+        raise ValueError(f"the figure needs spectra of the {of}: name them in [spectra]")
+    return found[0]
+
+
+def spectrum(results: Results, section: FigureSection) -> Figure:
+    """Histograms of singular values with the predicted density and outliers, a panel for each step.
+
+    Options: ``of`` (features or weights) and ``at``, the steps shown, named as in the sweep.
+    """
+    result = _spectra_of(results, section.options.get("of", "features"))
+    exponents = results.experiment.sweep.step_exponent is not None
+    wanted = section.options.get("at") or [_step_coordinate(results, s, result) for s in result.drawn]
+    panels = []
+    for place in wanted:
+        step = min(result.drawn, key=lambda s: abs(_step_coordinate(results, s, result) - place))
+        value = number_text(round(_step_coordinate(results, step, result), 4))
+        panels.append(_spectrum_panel(result, step, f"{'α' if exponents else 'η'} = {value}"))
+    return Figure(_settings(results), tuple(panels))
+
+
+def _spectrum_panel(result: SpectrumResult, step: float, name: str) -> Panel:
+    drawn, predicted = result.drawn[step], result.predicted.get(step)
+    sizes = result.cell.sizes
+    series: list[Series] = []
+    top = 0.0
+    if drawn:
+        values = np.sqrt(np.concatenate([entry["eigenvalues"] for entry in drawn]).clip(0))
+        edge = math.sqrt(np.mean([entry["found"][1] for entry in drawn]))
+        width = edge / 40
+        edges = np.arange(0, values.max() + 2 * width, width)
+        counts, _ = np.histogram(values, edges)
+        total = sizes.n_samples if result.of == "features" else sizes.width
+        heights = counts / (len(drawn) * total * width)
+        top = float(heights[: int(edge / width)].max())
+        series.append(
+            Series("bars", x=tuple(edges), y=tuple(heights), label="drawn networks", role="simulation")
+        )
+        # A single eigenvalue of many is too low a bar to be seen.
+        count = min(FOLLOWED, int(np.median([entry["found"][0] for entry in drawn])))
+        if count:
+            means = np.mean([np.sqrt(entry["outliers"][:count]) for entry in drawn], axis=0)
+            low = (0.04 * top,) * count
+            series.append(Series("points", x=tuple(means), y=low, label="their outliers", role="simulation"))
+    if predicted is not None:
+        x = np.sqrt(predicted["x"])
+        y = 2 * x * predicted["density"]
+        series.append(Series("line", x=tuple(x), y=tuple(y), label="predicted density", role="theory"))
+        spikes = np.sqrt(predicted["outliers"])
+        if len(spikes):
+            names = tuple(f"{value:.3g}" for value in spikes)
+            high = (0.14 * top,) * len(spikes)
+            series.append(
+                Series(
+                    "marks", x=tuple(spikes), y=high, names=names, label="predicted outliers", role="theory"
+                )
+            )
+    return Panel(
+        tuple(series),
+        x_label=f"singular values of {MATRICES[result.of]}",
+        y_label="density",
+        title=name,
+        y_range=(0.0, 1.15 * top) if top else None,
+    )
+
+
+def ladder(results: Results, section: FigureSection) -> Figure:
+    """Outliers against the step, and the overlaps of their vectors: with monomials of z, or with beta.
+
+    Options: ``of``, and ``overlaps``, one name for each outlier that is followed.
+    """
+    of = section.options.get("of", "features")
+    result = _spectra_of(results, of)
+    followed: list[str] = section.options.get(
+        "overlaps", ["h1", "z2", "z3"] if of == "features" else ["beta"]
+    )
+    lines = sorted(result.predicted.items())
+    xs = tuple(_step_coordinate(results, step, result) for step, _ in lines)
+    edge = tuple(math.sqrt(entry["edges"][1]) for _, entry in lines)
+    values = [
+        Series("line", x=xs, y=edge, label="predicted edge of the bulk", role="linear", style="dashdot")
+    ]
+    shares: list[Series] = []
+    for place, name in enumerate(followed):
+        role, column = f"setting{place + 1}", OVERLAPS[of].index(name)
+        there = [
+            (x, entry) for x, (_, entry) in zip(xs, lines, strict=True) if len(entry["outliers"]) > place
+        ]
+        at = tuple(x for x, _ in there)
+        label = f"spike {place + 1}"
+        values.append(
+            Series(
+                "line",
+                x=at,
+                y=tuple(math.sqrt(e["outliers"][place]) for _, e in there),
+                label=label,
+                role=role,
+            )
+        )
+        label += f" with {MONOMIALS.get(name, name)}"
+        shares.append(
+            Series(
+                "line", x=at, y=tuple(e["overlaps"][place, column] for _, e in there), label=label, role=role
+            )
+        )
+        tops = {s: [math.sqrt(e["outliers"][place]) for e in d] for s, d in result.drawn.items() if d}
+        overlaps = {s: [e["overlaps"][place, column] for e in d] for s, d in result.drawn.items() if d}
+        for panel, samples in ((values, tops), (shares, overlaps)):
+            drawn = tuple(_step_coordinate(results, step, result) for step in samples)
+            panel.append(_mean_points(drawn, list(samples.values()), role))
+    exponents = results.experiment.sweep.step_exponent is not None
+    marks: list[Series] = []
+    if exponents and of == "features":
+        shown = {name: at for name, at in figures.THRESHOLDS.items() if xs and min(xs) < at < max(xs)}
+        marks = [Series("vlines", x=tuple(shown.values()), names=tuple(shown), role="threshold")]
+    x_label = AXES["step_exponent" if exponents else "step_size"]
+    side = "left" if of == "features" else "input-side"
+    panels = (
+        Panel(
+            (*marks, *values),
+            x_label=x_label,
+            y_label=f"largest singular values of {MATRICES[of]}",
+            y_scale="log",
+        ),
+        Panel((*marks, *shares), x_label=x_label, y_label=f"squared overlap of the {side} vector"),
+    )
+    return Figure(_settings(results), panels)
+
+
+def _mean_points(
+    x: Sequence[float], samples: Sequence[Sequence[float]], role: str, label: str = ""
+) -> Series:
+    """Means of samples with their standard errors."""
+    means = tuple(float(np.mean(sample)) for sample in samples)
+    errors = tuple(
+        float(np.std(sample, ddof=1) / math.sqrt(len(sample))) if len(sample) > 1 else math.nan
+        for sample in samples
+    )
+    return Series("points", x=tuple(x), y=means, error=errors, role=role, label=label)
+
+
+def distances(results: Results, section: FigureSection) -> Figure:
+    """How far the features are from their approximations with l spikes, against n."""
+    found: dict[float, dict[float, list[Any]]] = {}
+    for result in results.spectra:
+        for step, entries in result.drawn.items():
+            if result.of == "distances" and entries:
+                alpha = round(float(result.cell.sizes.step_exponent(step)), 6)
+                found.setdefault(alpha, {})[float(result.cell.sizes.n_samples)] = [
+                    entry["distances"] for entry in entries
+                ]
+    if not found:
+        raise ValueError('the figure needs distances: write of = ["distances"] in [spectra]')
+    panels = []
+    for alpha, by_size in sorted(found.items()):
+        series = []
+        for column, spikes in enumerate(SPIKES):
+            role = f"setting{spikes + 1}"
+            samples = [[entry[column] for entry in entries] for entries in by_size.values()]
+            points = _mean_points(list(by_size), samples, role, label=f"ℓ = {spikes}")
+            series += [Series("line", x=points.x, y=points.y, role=role, style="dotted"), points]
+        panels.append(
+            Panel(
+                tuple(series),
+                x_label="samples n",
+                y_label="‖F − F_ℓ‖ / √n",
+                title=f"α = {number_text(alpha)}",
+                x_scale="log",
+                y_scale="log",
+            )
+        )
+    return Figure(_settings(results), tuple(panels))
+
+
 KINDS: dict[str, Callable[[Results, FigureSection], Figure]] = {
     "against_step": against_step,
     "against": against,
     "weights": weights,
     "universality": universality,
     "staircase": staircase,
+    "spectrum": spectrum,
+    "ladder": ladder,
+    "distances": distances,
 }

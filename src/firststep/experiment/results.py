@@ -7,19 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from firststep.experiment.plan import (
+from firststep.experiment.points import (
     Cell,
     Point,
     cells_of,
     expand,
     grids,
+    missing_spectra,
     missing_tasks,
     parts_of,
+    predicted_spectrum_spec,
     simulation_spec,
+    spectra_cells,
+    spectrum_spec,
+    steps_of,
     theory_cells,
     theory_spec,
 )
 from firststep.experiment.schema import Experiment, SimulationSection, TheorySection
+from firststep.gaussian import Array
 from firststep.problem import Outcome
 from firststep.store import Store, subject_key
 
@@ -39,6 +45,27 @@ class Predicted:
 
 
 @dataclass(frozen=True)
+class SpectrumResult:
+    """Spectra of one kind for a problem and size: drawn ones and predicted ones, by step size.
+
+    Attributes
+    ----------
+    of : str
+        ``"features"``, ``"weights"`` or ``"distances"``.
+    drawn : mapping of float to list of mapping
+        For each step size the arrays of every replica: ``eigenvalues`` in descending order, ``found`` (number
+        of outliers, edge), ``outliers``, ``overlaps`` (outlier, name in `OVERLAPS`), or ``distances``.
+    predicted : mapping of float to mapping
+        For each step size ``x``, ``density``, ``edges`` (lower, upper, atom), ``outliers`` and ``overlaps``.
+    """
+
+    cell: Cell
+    of: str
+    drawn: Mapping[float, list[dict[str, Array]]]
+    predicted: Mapping[float, dict[str, Array]]
+
+
+@dataclass(frozen=True)
 class Results:
     """An experiment as far as it has been computed."""
 
@@ -50,6 +77,7 @@ class Results:
     missing: int
     provenance: tuple[Mapping[str, Any], ...]
     failures: tuple[tuple[str, str], ...] = ()
+    spectra: tuple[SpectrumResult, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each point and source: what is swept, problem, sizes, then the numbers."""
@@ -124,7 +152,10 @@ def _distances(simulated: Outcome, predicted: Outcome, quantity: str) -> tuple[A
     error = quantity.replace("gain", "error")
     scale = np.abs(np.broadcast_to(predicted.values[error], comparison.distances(quantity).shape))
     # A gain's difference is judged by the error it is a gain in: near no step the gain itself is 0.
-    return comparison.distances(quantity).ravel(), (comparison.differences(quantity) / scale).ravel()
+    share = np.divide(
+        comparison.differences(quantity), scale, out=np.full_like(scale, np.nan), where=scale > 0
+    )
+    return comparison.distances(quantity).ravel(), share.ravel()
 
 
 def simulated_outcome(
@@ -245,6 +276,52 @@ def replicas_wanted(store: Store, cell: Cell, settings: SimulationSection) -> in
     return count
 
 
+def _spectra(store: Store, experiment: Experiment) -> tuple[list[SpectrumResult], int]:
+    settings = experiment.spectra
+    if settings is None:
+        return [], 0
+    found, missing = [], 0
+    finer = {(cell.problem.key, cell.sizes): cell for cell in spectra_cells(experiment)}
+    for cell in cells_of(expand(experiment)):
+        for of in settings.of:
+            drawn: dict[float, list[dict[str, Array]]] = {step: [] for step in steps_of(cell)}
+            for replica in range(settings.replicas):
+                by_step = _arrays_by_step(store, spectrum_spec(cell, of, settings, replica))
+                for step, entries in drawn.items():
+                    if step in by_step:
+                        entries.append(by_step[step])
+                    else:
+                        missing += 1
+            predicted: dict[float, dict[str, Array]] = {}
+            if of != "distances":
+                known = _arrays_by_step(store, predicted_spectrum_spec(cell, of))
+                wanted = steps_of(finer[cell.problem.key, cell.sizes])
+                predicted = {step: known[step] for step in wanted if step in known}
+                missing += len(wanted) - len(predicted)
+            found.append(SpectrumResult(cell, of, drawn, predicted))
+    return found, missing
+
+
+def _failed_predictions(
+    experiment: Experiment, known: Mapping[str, tuple[str, str]]
+) -> list[tuple[str, str]]:
+    settings = experiment.spectra
+    names = [
+        f"{subject_key(predicted_spectrum_spec(cell, of))} {step!r}"
+        for of in (settings.of if settings is not None else ())
+        for cell in spectra_cells(experiment)
+        for step in steps_of(cell)
+    ]
+    return [known[name] for name in names if name in known]
+
+
+def _arrays_by_step(store: Store, spec: Mapping[str, Any]) -> dict[float, dict[str, Array]]:
+    by_step: dict[float, dict[str, Array]] = {}
+    for (name, step), array in store.arrays(spec).items():
+        by_step.setdefault(step, {})[name] = array
+    return by_step
+
+
 def collect(store: Store, experiment: Experiment) -> Results:
     """Everything that the store holds of an experiment."""
     points = expand(experiment)
@@ -280,6 +357,12 @@ def collect(store: Store, experiment: Experiment) -> Results:
                 theory_spec(cell, theory.name, theory.options) for cell in theory_cells(experiment, theory)
             )
             failures += [known[key] for key in map(subject_key, specs) if key in known]
+    spectra, lacking = _spectra(store, experiment)
+    missing += lacking
+    if lacking and known and experiment.spectra is not None:
+        waiting = (t for cell in cells for t in missing_spectra(store, cell, experiment.spectra))
+        failures += [known[task.key] for task in waiting if task.key in known]
+        failures += _failed_predictions(experiment, known)
     return Results(
         experiment,
         points,
@@ -289,4 +372,5 @@ def collect(store: Store, experiment: Experiment) -> Results:
         missing,
         tuple(origins.values()),
         tuple(failures),
+        tuple(spectra),
     )

@@ -16,26 +16,28 @@ from firststep.experiment.execution import (
     Backend,
     DaskBackend,
     ExecutorBackend,
-    Finished,
     InProcessBackend,
     LocalBackend,
     execute,
     fitting_workers,
-    provenance,
 )
-from firststep.experiment.plan import (
+from firststep.experiment.points import (
     Cell,
-    Task,
     cells_of,
     expand,
     grids,
+    missing_spectra,
     missing_tasks,
     parts_of,
+    predicted_spectrum_spec,
+    spectra_cells,
+    steps_of,
     theory_cells,
     theory_spec,
 )
 from firststep.experiment.results import Results, collect, replicas_wanted
 from firststep.experiment.schema import Experiment, TheorySection
+from firststep.experiment.work import Finished, Task, outlier_arrays, provenance
 from firststep.problem import OutsideTheoryWarning, Sizes
 from firststep.simulate import estimate_memory
 from firststep.store import Store, subject_key
@@ -115,6 +117,9 @@ def plan(experiment: Experiment, store: Store, *, jobs: int | None = None) -> Pl
     replicas = 0 if experiment.simulation is None else experiment.simulation.replicas
     total = len(points) * replicas
     lacking = sum(task.count for task in tasks)
+    if experiment.spectra is not None:
+        steps = sum(len(steps_of(cell)) for cell in cells_of(points))
+        total += steps * experiment.spectra.replicas * len(experiment.spectra.of)
     failures = store.failures()
     seconds = 0.0
     rate = None
@@ -128,7 +133,7 @@ def plan(experiment: Experiment, store: Store, *, jobs: int | None = None) -> Pl
             rate = rate or _speed()
             seconds += work(task.sizes, len(task.step_sizes)) / rate
     workers = fitting_workers(tasks, jobs) if tasks else 1
-    need = max((estimate_memory(t.sizes, dtype=t.spec["dtype"], extras=t.extras) for t in tasks), default=0)
+    need = max((estimate_memory(t.sizes, extras=t.extras) for t in tasks), default=0)
     lacking_theory = _missing_theory(experiment, store)
     return Plan(
         total + lacking_theory[1],
@@ -165,9 +170,13 @@ def _speed() -> float:
 
 
 def _tasks(experiment: Experiment, store: Store) -> Iterator[Task]:
+    cells = cells_of(expand(experiment))
+    if experiment.spectra is not None:
+        for cell in cells:
+            yield from missing_spectra(store, cell, experiment.spectra)
     if experiment.simulation is None:
         return
-    for cell in cells_of(expand(experiment)):
+    for cell in cells:
         wanted = replicas_wanted(store, cell, experiment.simulation)
         yield from missing_tasks(store, cell, experiment.simulation, range(wanted))
 
@@ -229,6 +238,7 @@ def run(
         state = Progress()
         show = progress or (lambda _: None)
         _predict_all(experiment, store, state, show, caught)
+        _predict_spectra(experiment, store, caught)
         _simulate_all(experiment, store, state, show, caught, _Place(jobs, scheduler, executor), retry_failed)
     if caught:
         raise Interrupted(caught[0])
@@ -258,6 +268,43 @@ def _predict_all(
                 label = f"{theory.name} theory of {cell.name}"
                 store.fail(task, label, f"{type(error).__name__}: {error}")
             else:
+                store.forgive([task])
+
+
+def _predict_spectra(experiment: Experiment, store: Store, caught: list[int]) -> None:
+    """Densities, outliers and overlaps at the steps of the sweep and of the curve."""
+    if experiment.spectra is None:
+        return
+    from firststep.theory.spectrum import predict_spectrum
+
+    for of in experiment.spectra.of:
+        if of == "distances":
+            continue
+        for cell in spectra_cells(experiment):
+            spec = predicted_spectrum_spec(cell, of)
+            there = store.array_names(spec)
+            for step in steps_of(cell):
+                if caught or ("outliers", step) in there:
+                    continue
+                task, started = f"{subject_key(spec)} {step!r}", time.perf_counter()
+                try:
+                    found = predict_spectrum(cell.problem, cell.sizes, step, of=of)
+                except (ArithmeticError, RuntimeError, ValueError) as error:
+                    label = f"predicted spectrum of the {of} at step size {step:g} of {cell.name}"
+                    store.fail(task, label, f"{type(error).__name__}: {error}")
+                    continue
+                arrays = outlier_arrays(found.outliers, of, step)
+                arrays["x", step], arrays["density", step] = found.x, found.density
+                arrays["edges", step] = np.array([*found.edges, found.atom])
+                store.add_parts(
+                    spec,
+                    {},
+                    [step],
+                    [],
+                    arrays=arrays,
+                    provenance=provenance(),
+                    seconds=time.perf_counter() - started,
+                )
                 store.forgive([task])
 
 
@@ -351,12 +398,13 @@ def _run_round(
     failed: set[str] = set()
 
     def write(task: Task, finished: Finished) -> None:
-        parts = split_parts(finished.values, task.extras)
+        parts = split_parts(finished.values, task.extras) if task.kind == "errors" else {}
         store.add_parts(
             task.spec,
             parts,
             task.step_sizes,
             task.ridges,
+            arrays=finished.arrays,
             provenance=finished.provenance,
             seconds=finished.seconds,
         )
@@ -393,6 +441,9 @@ def _run_round(
 
 
 def _is_done(store: Store, task: Task) -> bool:
+    if task.kind != "errors":
+        mark = "distances" if task.kind == "distances" else "outliers"
+        return {(mark, step) for step in task.step_sizes} <= store.array_names(task.spec)
     there = store.present(task.spec, "network")
     return all((step, ridge) in there for step in task.step_sizes for ridge in task.ridges)
 

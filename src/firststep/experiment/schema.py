@@ -10,15 +10,24 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from firststep.compare import COMPARED
 from firststep.problem import stable_key
+from firststep.simulate import EXTRAS
 
 try:
-    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+    from pydantic import (
+        AfterValidator,
+        BaseModel,
+        BeforeValidator,
+        ConfigDict,
+        Field,
+        ValidationError,
+        model_validator,
+    )
 except ImportError as missing:
     raise ImportError("experiments need pydantic: install firststep[experiments]") from missing
 
 MOST_VALUES = 100_000
 
-# What a swept number may be called, with its meaning; ratios are resolved to whole sizes in plan.py.
+# What a swept number may be called, with its meaning; ratios are resolved to whole sizes in points.py.
 SIZE_NAMES = {
     "n_samples": "n, samples of the ridge fit",
     "dim": "d, input dimension",
@@ -101,6 +110,18 @@ def read_words(value: Any) -> tuple[str, ...]:
     raise ValueError(f"must be a text or a list of texts, got {value!r}")
 
 
+def _known_extra(value: str) -> str:
+    if value not in EXTRAS:
+        raise ValueError(f"must be one of {', '.join(EXTRAS)}; got {value!r}")
+    return value
+
+
+def _groups(value: Any) -> tuple[tuple[str, ...], ...]:
+    if isinstance(value, list | tuple) and all(isinstance(group, list | tuple) for group in value):
+        return tuple(read_words(group) for group in value)
+    raise ValueError(f'must be a list of lists of names, as in [["n_samples", "ridge"]], got {value!r}')
+
+
 def _whole(value: Any) -> Any:
     """A whole number, also one written 1e6."""
     if isinstance(value, float) and value.is_integer():
@@ -109,13 +130,17 @@ def _whole(value: Any) -> Any:
 
 
 Numbers = Annotated[tuple[float, ...], BeforeValidator(read_numbers)]
+Groups = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_groups)]
 Words = Annotated[tuple[str, ...], BeforeValidator(read_words)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Rows = Literal["gaussian", "sphere"]
 Readout = Literal["gaussian", "rademacher", "constant"]
 InitialOutput = Literal["vanishing", "order_one"]
-Extra = Literal["spiked", "gaussian", "linear", "weights"]
-FigureKind = Literal["against_step", "against", "weights", "universality", "staircase"]
+Extra = Annotated[str, AfterValidator(_known_extra)]
+FigureKind = Literal[
+    "against_step", "against", "weights", "universality", "staircase", "spectrum", "ladder", "distances"
+]
+SpectrumKind = Literal["features", "weights", "distances"]
 TheoryName = Literal["unified", "staircase", "random_features"]
 
 
@@ -177,9 +202,7 @@ class SweepSection(_Section):
     rows: Words | None = Field(None, description="kinds of first-layer rows")
     readout: Words | None = Field(None, description="readouts at the start")
     initial_output: Words | None = Field(None, description="sizes of the output at the start")
-    zip: tuple[tuple[str, ...], ...] = Field(
-        (), description="groups of names whose lists advance together", strict=False
-    )
+    zip: Groups = Field((), description="groups of names whose lists advance together")
 
     def axes(self) -> dict[str, tuple[Any, ...]]:
         """The swept names with their values."""
@@ -247,6 +270,19 @@ class SimulationSection(_Section):
         return self
 
 
+class SpectraSection(_Section):
+    """Spectra at the step sizes of the sweep, simulated and predicted."""
+
+    of: tuple[SpectrumKind, ...] = Field(
+        description="whose singular values, or distances F - F_l", strict=False
+    )
+    replicas: Whole = Field(1, ge=1, description="independent draws")
+    seed: Whole = Field(0, ge=0, description="same seed, same numbers")
+    curve: Numbers | None = Field(
+        None, description="finer steps for the predicted lines, named as in the sweep"
+    )
+
+
 class TheorySection(_Section):
     """A theory, at the points of the sweep and along a curve of its own."""
 
@@ -284,6 +320,7 @@ class Experiment(_Section):
         strict=False,
     )
     simulation: SimulationSection | None = Field(None, description="networks at finite size")
+    spectra: SpectraSection | None = Field(None, description="spectra on request")
     theory: tuple[TheorySection, ...] = Field((), description="theories", strict=False)
     figure: tuple[FigureSection, ...] = Field((), description="figures of the report", strict=False)
 

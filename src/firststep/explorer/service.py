@@ -105,7 +105,7 @@ class Service:
         content = state.without_step()
         exact = self.curves.get(_key(content, "exact"))
         if exact is not None or not draft:
-            found = exact or await self.curves.fetch(
+            found: dict[str, Any] = exact or await self.curves.fetch(
                 _key(content, "exact"), lambda: self._curves(state, draft=False)
             )
         else:

@@ -4,7 +4,7 @@ import math
 from typing import Annotated, Any, Literal, Self
 
 from firststep.gaussian import names
-from firststep.problem import INITIAL_OUTPUTS, READOUTS, ROWS, Problem, Sizes
+from firststep.problem import INITIAL_OUTPUTS, NEGLIGIBLE, READOUTS, ROWS, Problem, Sizes
 
 try:
     from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -14,6 +14,8 @@ except ImportError as missing:
 # The positions of the step slider are also the grid of the curves, so that moving it needs no new numbers.
 LOWEST, HIGHEST, STEPS = -0.1, 0.5, 61
 LARGEST_N = 1e30
+# Where the second, third and fourth spike enter in the limit [Moniri24].
+THRESHOLDS = {"1/4": 1 / 4, "1/3": 1 / 3, "3/8": 3 / 8}
 
 Rows = Literal["gaussian", "sphere"]
 Readout = Literal["gaussian", "rademacher", "constant"]
@@ -47,23 +49,25 @@ class State(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    activation: Words = Field("relu", description="activation sigma: a name or an expression in x, h0, h1, …")
-    teacher: Words = Field("h1 + h2/sqrt(2)", description="teacher s, written likewise")
-    noise_std: float = Field(0.5, ge=0, le=100, allow_inf_nan=False, description="label noise")
-    n_samples: float = Field(1000, ge=10, le=LARGEST_N, allow_inf_nan=False, description="n, rounded")
-    dim_per_sample: Ratio = Field(0.5, description="d/n")
-    width_per_sample: Ratio = Field(0.75, description="N/n")
-    step_samples_per_sample: Ratio = Field(1.0, description="n0/n")
-    ridge: float = Field(0.1, ge=1e-8, le=1e4, allow_inf_nan=False, description="lambda")
+    activation: Words = Field(
+        default="relu", description="activation sigma: a name or an expression in x, h0, h1, …"
+    )
+    teacher: Words = Field(default="h1 + h2/sqrt(2)", description="teacher s, written likewise")
+    noise_std: float = Field(default=0.5, ge=0, le=100, allow_inf_nan=False, description="label noise")
+    n_samples: float = Field(default=1000, ge=10, le=LARGEST_N, allow_inf_nan=False, description="n, rounded")
+    dim_per_sample: Ratio = Field(default=0.5, description="d/n")
+    width_per_sample: Ratio = Field(default=0.75, description="N/n")
+    step_samples_per_sample: Ratio = Field(default=1.0, description="n0/n")
+    ridge: float = Field(default=0.1, ge=1e-8, le=1e4, allow_inf_nan=False, description="lambda")
     step_exponent: float = Field(
-        0.3, ge=LOWEST, le=HIGHEST, allow_inf_nan=False, description="alpha: eta = n0^alpha"
+        default=0.3, ge=LOWEST, le=HIGHEST, allow_inf_nan=False, description="alpha: eta = n0^alpha"
     )
     step_size: float | None = Field(
-        None, gt=0, le=1e16, allow_inf_nan=False, description="eta, in place of the exponent"
+        default=None, gt=0, le=1e16, allow_inf_nan=False, description="eta, in place of the exponent"
     )
-    rows: Rows = Field("gaussian", description="first-layer rows")
-    readout: Readout = Field("gaussian", description="readout at the start")
-    initial_output: InitialOutput = Field("vanishing", description="size of the output at the start")
+    rows: Rows = Field(default="gaussian", description="first-layer rows")
+    readout: Readout = Field(default="gaussian", description="readout at the start")
+    initial_output: InitialOutput = Field(default="vanishing", description="size of the output at the start")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -77,9 +81,14 @@ class State(BaseModel):
     @property
     def problem(self) -> Problem:
         """The problem, its functions read as on the command line."""
-        return Problem(
+        problem = Problem(
             self.activation, self.teacher, self.noise_std, self.rows, self.readout, self.initial_output
         )
+        if problem.activation.second_moment < NEGLIGIBLE:
+            raise ValueError(f"the activation {self.activation} is constant: there are no features to fit")
+        if problem.label_variance < NEGLIGIBLE:
+            raise ValueError(f"the teacher {self.teacher} is constant and there is no noise: nothing to fit")
+        return problem
 
     @property
     def sizes(self) -> Sizes:
@@ -187,19 +196,66 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+def ladders() -> dict[str, list[float]]:
+    """Positions of the sliders: values that people would write.
+
+    Examples
+    --------
+    >>> ladders()["n_samples"][:3], ladders()["n_samples"][-1]
+    ([100.0, 150.0, 200.0], 1e+30)
+    """
+    small = [m * 10.0**k for k in (2, 3, 4) for m in (1, 1.5, 2, 3, 5, 7)]
+    ridges = [float(f"{m}e{k}") for k in range(-6, 3) for m in (1, 1.5, 2, 3, 5, 7)]
+    ratios = [
+        0.1,
+        0.15,
+        0.2,
+        0.25,
+        0.3,
+        0.35,
+        0.4,
+        0.5,
+        0.6,
+        0.75,
+        0.9,
+        1.0,
+        1.1,
+        1.25,
+        1.5,
+        1.75,
+        2.0,
+        2.5,
+        3.0,
+        4.0,
+    ]
+    return {
+        "n_samples": [*small, *(10.0**k for k in range(5, 31))],
+        "ridge": [*ridges, 1000.0],
+        "dim_per_sample": ratios,
+        "width_per_sample": ratios,
+        "step_samples_per_sample": [*ratios, 6.0, 10.0, 20.0],
+        "noise_std": [round(0.05 * i, 2) for i in range(41)],
+    }
+
+
 def choices() -> dict[str, Any]:
     """What the page's menus offer: presets as full states, names of functions, ranges of the controls."""
     no_derivative = {"sign"}
     fields = State.model_fields
     return {
-        "defaults": State().model_dump(),
-        "presets": [{"name": name, "state": State(**given).model_dump()} for name, given in PRESETS.items()],
+        "defaults": State().model_dump(exclude={"step_size"}),
+        "presets": [
+            {"name": name, "state": State(**given).model_dump(exclude={"step_size"})}
+            for name, given in PRESETS.items()
+        ],
         "activations": [name for name in names() if name not in no_derivative],
         "teachers": list(names()),
         "rows": list(ROWS),
         "readouts": list(READOUTS),
         "initial_outputs": list(INITIAL_OUTPUTS),
         "exponents": exponents(),
+        "ladders": ladders(),
+        "thresholds": [{"at": at, "text": text} for text, at in THRESHOLDS.items()],
         "help": {name: field.description for name, field in fields.items()},
     }
 
@@ -214,8 +270,11 @@ def _whole(value: int) -> str:
     return power if int(float(power)) == value and len(power) < len(str(value)) else str(value)
 
 
-def as_toml(state: State, replicas: int = 8) -> str:
+def as_toml(state: State, replicas: int = 8, *, theory: bool = True) -> str:
     """An experiment file for `firststep run` with this problem and the whole range of steps.
+
+    Networks are drawn at every 0.05 of the exponent, whatever the position of the slider, so that their points serve
+    all positions.
 
     Examples
     --------
@@ -243,27 +302,25 @@ def as_toml(state: State, replicas: int = 8) -> str:
         *(f"{name} = {value}" for name, value in written.items()),
         "",
         "[sweep]",
-        f"step_exponent = [{', '.join(_short(value) for value in simulated_exponents(state))}]",
+        "step_exponent = { start = 0.0, stop = 0.5, count = 11 }",
         f"ridge = {float(state.ridge)!r}",
         "",
         "[simulation]",
         f"replicas = {replicas}",
         'extras = ["weights"]',
         "",
-        "[[theory]]",
-        'name = "unified"',
-        "curve.step_exponent = { start = -0.1, stop = 0.5, count = 61 }",
-        "",
-        "[[figure]]",
-        'kind = "against_step"',
-        "",
     ]
+    if theory:
+        lines += [
+            "[[theory]]",
+            'name = "unified"',
+            "curve.step_exponent = { start = -0.1, stop = 0.5, count = 61 }",
+            "",
+            "[[figure]]",
+            'kind = "against_step"',
+            "",
+        ]
     return "\n".join(lines)
-
-
-def simulated_exponents(state: State) -> list[float]:
-    """Where networks are drawn: every 0.05 from 0 to 1/2, the same for every position of the slider."""
-    return [round(0.05 * i, 2) for i in range(11)]
 
 
 def _quoted(text: str) -> str:

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from firststep.explorer.state import State, as_command, as_python, as_toml, exponents, nice_ticks
+from firststep.explorer.state import (
+    THRESHOLDS,
+    State,
+    as_command,
+    as_python,
+    as_toml,
+    exponents,
+    nice_ticks,
+)
 from firststep.fixedpoint import ConvergenceError
 from firststep.gaussian import Array, hermite_polynomials
 from firststep.problem import Outcome, OutsideTheoryWarning
@@ -21,7 +29,6 @@ BARS = 5
 REACH, POINTS = 2.6, 53
 DENSITY_POINTS = 120
 LAST_WINDOW = 12
-THRESHOLDS = {"1/4": 1 / 4, "1/3": 1 / 3, "3/8": 3 / 8}
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -66,7 +73,7 @@ def solve_points(state: Mapping[str, Any], at: Sequence[float | None], tolerance
     steps = np.array([0.0 if alpha is None else sizes.step_size(alpha) for alpha in at])
     notes: list[str] = []
     outcome: Outcome | None = None
-    for accepted in (tolerance, max(tolerance, 1e-4), LEAST):
+    for accepted in dict.fromkeys((tolerance, max(tolerance, 1e-4), LEAST)):
         try:
             outcome = _unified(view, steps, accepted)
         except ConvergenceError:
@@ -77,9 +84,9 @@ def solve_points(state: Mapping[str, Any], at: Sequence[float | None], tolerance
     if len(steps) == 1:
         notes.append("the unified theory does not converge in a part of this range")
         return {"train": [math.nan], "test": [math.nan], "learned": [[math.nan] * 16], "notes": notes}
-    parts = [solve_points(state, [alpha], tolerance) for alpha in at]
+    parts = [solve_points(state, [alpha], LEAST) for alpha in at]
     joined: dict[str, Any] = {
-        name: sum((part[name] for part in parts), []) for name in ("train", "test", "learned")
+        name: [part[name][0] for part in parts] for name in ("train", "test", "learned")
     }
     return joined | {"notes": sorted({note for part in parts for note in part["notes"]})}
 
@@ -115,9 +122,7 @@ def solve_frame(state: Mapping[str, Any]) -> dict[str, Any]:
     counts = list(range(len(windows)))
     some = np.ones(len(windows))
     published = staircase.solve(problem, sizes, some, ridge, n_spikes=counts)
-    whole = staircase.solve(
-        problem, sizes, some, ridge, n_spikes=counts, row_norms=True, full_gradient=True
-    )
+    whole = staircase.solve(problem, sizes, some, ridge, n_spikes=counts, row_norms=True, full_gradient=True)
     plain = random_features.solve(problem, sizes, np.zeros(1), ridge)
     weights = spiked_weights(problem, sizes, steps)
     teacher = problem.teacher
@@ -182,17 +187,12 @@ def solve_spectrum(state: Mapping[str, Any], of: str, points: int = DENSITY_POIN
     }
 
 
-def warm_up() -> bool:
-    """Import and compile what the first request needs."""
+def warm_up() -> None:
+    """Import and compute once what the first request needs."""
     state = State(n_samples=200).model_dump()
     solve_frame(state)
     solve_points(state, [None, 0.1, 0.4], DRAFT)
-    try:
-        solve_spectrum(state, "features", 20)
-    except (ImportError, ArithmeticError, RuntimeError):
-        # The first request will say so.
-        return False
-    return True
+    solve_spectrum(state, "features", 40)
 
 
 def short(value: float, digits: int = 5) -> float | None:
@@ -236,14 +236,14 @@ def log_axis(label: str, low: float, high: float) -> dict[str, Any]:
     """An axis of decimal logarithms that grows by thirds of a decade, so that it rests while a spike moves."""
     bottom, top = math.floor(3 * math.log10(low)) / 3, math.ceil(3 * math.log10(high)) / 3
     decades = range(math.ceil(bottom), math.floor(top) + 1)
-    ticks = [{"at": float(k), "text": _power(k)} for k in decades]
+    ticks: list[dict[str, Any]] = [{"at": float(k), "text": _power(k)} for k in decades]
     if len(ticks) < 3:
         for k in range(math.floor(bottom), math.ceil(top) + 1):
             for digit in (2, 5):
                 at = k + math.log10(digit)
                 if bottom <= at <= top:
                     ticks.append({"at": at, "text": f"{digit * 10.0**k:g}"})
-        ticks.sort(key=lambda tick: float(tick["at"]))
+        ticks.sort(key=lambda tick: tick["at"])
     return {"label": label, "domain": [bottom, top], "ticks": ticks}
 
 

@@ -24,7 +24,7 @@ TIME_LIMIT = 20.0
 MEMORY_LIMIT = 3 * 2**30
 # Requests that may wait; more are turned away.
 LONGEST_QUEUE = 200
-# A worker that cannot be reached for so long is replaced.
+# A worker that has not started by then is replaced.
 START_LIMIT = 60.0
 
 
@@ -52,9 +52,14 @@ def _answer(connection: Connection, prepare: Callable[[], Any] | None, memory: i
 
     threading.Thread(target=watch, daemon=True).start()
     if prepare is not None:
-        prepare()
+        try:
+            prepare()
+        except Exception as error:
+            # Not fatal: the first request that meets the same thing tells the user.
+            logger.warning("a computing process could not warm up: %s", error)
     if memory is not None:
         _limit_memory(memory)
+    connection.send((True, "ready"))
     while True:
         try:
             function, arguments = connection.recv()
@@ -112,16 +117,20 @@ class _Worker:
             self.process = context.Process(target=_answer, args=(theirs, prepare, memory), daemon=True)
             self.process.start()
         theirs.close()
-        self.used = False
+        self.ready = False
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], limit: float) -> Any:
         """Run a function there; raises what it raises, TooSlowError, or LostError."""
         try:
+            if not self.ready:
+                # Imports do not count as computing.
+                if not self.connection.poll(START_LIMIT):
+                    raise TooSlowError(f"a computing process did not start within {START_LIMIT:g} s")
+                self.connection.recv()
+                self.ready = True
             self.connection.send((function, arguments))
-            # The first call also waits for the imports.
-            if not self.connection.poll(limit if self.used else limit + START_LIMIT):
+            if not self.connection.poll(limit):
                 raise TooSlowError(f"the computation took longer than {limit:g} s and was given up")
-            self.used = True
             good, value = self.connection.recv()
         except (EOFError, OSError) as error:
             raise LostError("the computing process ended, most likely for lack of memory") from error

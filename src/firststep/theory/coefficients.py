@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from firststep.gaussian import Array, Function, gauss_hermite, hermite_polynomials, monomial_in_hermite
 from firststep.problem import Problem, Sizes
@@ -21,9 +21,15 @@ from firststep.theory.rest import RestLaw, point_law, rest_law
 # Up to this spike the conditional mean is summed as a series, free of the rounding that sqrt(N) would multiply.
 SMALL_SPIKE = 0.1
 SERIES_TERMS = 60
+# Functions of rows that are longer than this are no polynomials of U.
+SMALL_STRETCH = 0.3
 # Functions of z and spikes below these sizes change no error by more than about 1e-9.
 NEGLIGIBLE_FUNCTION = 1e-7
 NEGLIGIBLE_SPIKE = 1e-6
+# Relative step of the difference that gives A3.
+BEND_STEP = 1e-3
+# No row gets shorter than this: with a few neurons a readout beyond its quadrature's reach would ask for it.
+SHORTEST_ROW = 0.1
 # Degrees, less one, in which W0^T a is taken out of the neurons' random parts: the next is smaller by 1/N.
 OUTPUT_DEGREES = 14
 
@@ -51,6 +57,10 @@ class Resolution:
 
 # Readout values beyond this have probability 1e-10.
 READOUT_REACH = 6.5
+# More nodes of z than this go into a trapezoid rule: Gauss quadrature would put most of them where the weight is below
+# rounding and orthonormal functions are noise.
+MOST_GAUSS_NODES = 50
+INPUT_REACH = 8.2
 # Fewest and most Hermite degrees, in z and in U, of the polynomial branch.
 POLYNOMIAL_DEGREES = (8, 48)
 # Beyond this spike, in units of the bulk, rounding hides the smaller spikes from a singular value decomposition.
@@ -95,6 +105,8 @@ class Tables:
     special_stretch: Array  # the same at the special nodes
     special_vectors: Array  # the matrix-valued law in the directions of z, e1 (, e2), (S, L', p)
     spikes: Array  # C, (S, p K, npsi)
+    input_bend: Array  # what the norm of x does to the neurons, E_u[A3 c(U, m) psi] at the nodes of mu, (S, L, npsi, nz)
+    row_bend: Array  # what the norm of its row does to a neuron, E_z[A3 h] times its spread, (S, nu, K)
     label_mean: Array  # g0(z), (S, nz)
     label_slope: Array  # g1(z)
     label_square: Array  # E[y^2 | z]
@@ -131,11 +143,20 @@ def readout_rule(kind: str, spacing: float, degrees: int) -> tuple[Array, Array,
     return nodes, np.asarray(weights / weights.sum()), np.ones((1, len(nodes)))
 
 
+def _input_rule(count: int, degrees: int) -> tuple[Array, Array]:
+    """Nodes and weights of z."""
+    if degrees or count <= MOST_GAUSS_NODES:
+        return gauss_hermite(max(count, degrees + count // 2))
+    nodes = np.linspace(-INPUT_REACH, INPUT_REACH, count)
+    weights = np.exp(-(nodes**2) / 2)
+    return nodes, np.asarray(weights / weights.sum())
+
+
 @lru_cache(maxsize=64)
 def geometry_of(problem: Problem, sizes: Sizes, resolution: Resolution, rest: str, degrees: int) -> Geometry:
     """Everything that the step sizes share; `degrees` > 0 asks for polynomials of z and U as bases."""
     c = problem.activation.hermite(SERIES_TERMS + 1)
-    z, weights = gauss_hermite(max(resolution.nodes, degrees + resolution.nodes // 2))
+    z, weights = _input_rule(resolution.nodes, degrees)
     order_one = problem.initial_output == "order_one"
     law = point_law(3 if order_one else 2)
     if rest == "structured" and c[2] != 0:
@@ -186,9 +207,11 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
     excess = 2 * np.outer(turn, u) * law.mean + np.outer(turn**2 * law.second_moment + kappa2, u**2)
     if whole:
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
-        excess = excess - u**2 / sizes.width
+        excess = np.maximum(excess - u**2 / sizes.width, SHORTEST_ROW**2 - 1)
     scale = np.sqrt(1 + excess)
-    a0, a1, square = _moments(activation, scale, omega, u, z)
+    a0, a1, square, bend = _moments(activation, scale, omega, u, z)
+    if rest == "noise":
+        bend = np.full_like(a0, c[2])
     spread = np.maximum(square - a0**2 - a1**2, 0.0)
     # For an output of order one M turns W0^T a, of which the row has the component a_j: a spike without sqrt(N).
     slope = (a1 / scale[..., None]) * u[:, None] if order_one else None
@@ -198,7 +221,7 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
         weighted = h * geometry.weights
         main = root * weighted @ a0.swapaxes(1, 2)
     else:
-        h = _span_of_z(geometry, a0, a1)
+        h = _span_of_z(geometry, a0, a1, bend)
         weighted = h * geometry.weights
         main = root * weighted @ a0.swapaxes(1, 2)
     count, basis, directions = len(step_sizes), h.shape[1], geometry.directions
@@ -213,7 +236,8 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
             by_node[:, a] = along * (shared[:, a, None, None] + m_theta[:, a, None, None] * turned)
     if not len(geometry.hermite):
         by_node[:, 0] += main
-        extra = [] if along is None else [along, along * u]
+        extra = [math.sqrt(2 * geometry.neurons_per_dim) * (weighted @ bend.swapaxes(1, 2))]
+        extra += [] if along is None else [along, along * u]
         psi = _span_of_u(geometry, np.concatenate([by_node.reshape(count, -1, len(u)), *extra], axis=1))
     psi_weighted = (psi * geometry.u_weights).swapaxes(1, 2)
     spikes = by_node @ psi_weighted[:, None]
@@ -224,8 +248,8 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
         spikes[:, 0] += polynomial
     output_spikes = output_powers = None
     if along is not None:
-        bend = 1 + turn[:, None, None] * law.nodes[:, None] * u
-        output_spikes = (along[:, None] * bend[:, :, None, :]) @ psi_weighted[:, None]
+        turning = 1 + turn[:, None, None] * law.nodes[:, None] * u
+        output_spikes = (along[:, None] * turning[:, :, None, :]) @ psi_weighted[:, None]
         output_powers = (
             _output_powers(geometry) @ psi_weighted if whole else np.zeros((count, 1, psi.shape[1]))
         )
@@ -238,6 +262,16 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
         bent = (1 + turn[:, None, None] * nodes[:, None] * u) ** 2 + (kappa2[:, None] * u**2)[:, None, :]
         return np.asarray(bent / (1 + excess)[:, None, :])
 
+    own_stretch = stretch(law.nodes)
+    # What the norms of rows fluctuate by: nothing but what M and the noise add if the rows are of unit norm.
+    fluctuation = law.weights @ own_stretch**2
+    if problem.rows == "sphere":
+        fluctuation = fluctuation - (law.weights @ own_stretch - kappa2[:, None] * u**2 / (1 + excess)) ** 2
+    if rest == "noise":
+        fluctuation = np.full_like(fluctuation, problem.rows == "gaussian")
+        bent_inputs = np.broadcast_to(bend[:, None], (count, len(law.nodes), *bend.shape[1:]))
+    else:
+        bent_inputs = bend[:, None] * own_stretch[..., None]
     return Tables(
         h=h,
         shift=(weighted * z) @ h.swapaxes(1, 2),
@@ -245,10 +279,12 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
         spread=spread,
         alpha=alpha,
         outer=(alpha[..., :, None] * alpha[..., None, :]).reshape(count, len(u), basis * basis),
-        stretch=stretch(law.nodes),
+        stretch=own_stretch,
         special_stretch=stretch(law.special_nodes),
         special_vectors=law.special_vectors @ axes.swapaxes(1, 2),
         spikes=spikes.reshape(count, directions * basis, -1),
+        input_bend=psi_weighted.swapaxes(1, 2)[:, None] @ bent_inputs,
+        row_bend=np.sqrt(np.maximum(fluctuation, 0.0))[..., None] * (bend @ weighted.swapaxes(1, 2)),
         label_mean=mean,
         label_slope=tilt,
         label_square=square_label + problem.noise_variance,
@@ -260,17 +296,22 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
 
 def _moments(
     activation: Function, scale: Array, omega: Array, u: Array, z: Array
-) -> tuple[Array, Array, Array]:
-    """E f, E[g f] and E f^2 of the preactivation s g + omega u z, each (S, nu, nz)."""
+) -> tuple[Array, Array, Array, Array]:
+    """E f, E[g f], E f^2 and E[(g^2 - 1) f]/2 of the preactivation s g + omega u z, each (S, nu, nz)."""
     middle = len(u) // 2
-    if middle == 0 or not np.array_equal(scale, scale[:, ::-1]):
-        return activation.gaussian_moments(scale[..., None], omega[:, None, None] * np.outer(u, z))
     # Rows of the same length at U and -U: a change of sign of both U and z changes nothing.
-    upper = activation.gaussian_moments(
-        scale[:, middle:, None], omega[:, None, None] * np.outer(u[middle:], z)
-    )
-    a0, a1, square = (np.concatenate([x[:, : -middle - 1 : -1, ::-1], x], axis=1) for x in upper)
-    return a0, a1, square
+    even = middle > 0 and np.array_equal(scale, scale[:, ::-1])
+    first = middle if even else 0
+    s, shift = scale[:, first:, None], omega[:, None, None] * np.outer(u[first:], z)
+    # E[(g^2 - 1) f] = s d/dt E[g f(s g + t)]; it acts only through fluctuations of order 1/d, and this is right to 1e-7.
+    step = BEND_STEP * s
+    found = activation.gaussian_moments(s, np.stack([shift, shift + step, shift - step]))
+    bend = (found[1][1] - found[1][2]) / (4 * BEND_STEP)
+    parts = [found[0][0], found[1][0], found[2][0], bend]
+    if even:
+        parts = [np.concatenate([x[:, : -middle - 1 : -1, ::-1], x], axis=1) for x in parts]
+    a0, a1, square, bend = parts
+    return a0, a1, square, bend
 
 
 def directions_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:
@@ -323,8 +364,8 @@ def spike_strength(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str)
     )
 
 
-def _span_of_z(geometry: Geometry, a0: Array, a1: Array) -> Array:
-    """Orthonormal functions of z that span 1, A0, A1 and z A1: with them the equations have no truncation.
+def _span_of_z(geometry: Geometry, a0: Array, a1: Array, bend: Array) -> Array:
+    """Orthonormal functions of z that span 1, z, A0, A1, z A1 and A3: with them the equations have no truncation.
 
     A large spike bends A0 like the activation itself, which Hermite polynomials follow only slowly.
     """
@@ -335,6 +376,7 @@ def _span_of_z(geometry: Geometry, a0: Array, a1: Array) -> Array:
         math.sqrt(geometry.sizes.width) * a0 * root_u,
         a1 * root_u,
         geometry.z * a1 * root_u,
+        bend * root_u,
     ]
     matrix = np.concatenate(columns, axis=1) * root_z
     # Spikes many orders of magnitude apart would hide the small ones: every function counts at unit size at most.
@@ -387,9 +429,22 @@ def _series_factors(c: tuple[float, ...]) -> Array:
     return factors
 
 
-def is_polynomial(spike: Array, sizes: Sizes) -> NDArray[np.bool_]:
+def row_stretch(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> Array:
+    r"""Length that the gradient beyond its rank-one part adds to a row with U = 1, in units of the row.
+
+    .. math:: \frac{\eta^2}{N} \frac{d}{n_0} E(y - f_0)^2\, E(\sigma' - c_1)^2, \quad\text{under a root.}
+    """
+    if rest == "none":
+        return np.zeros_like(step_sizes)
+    beyond = problem.activation.derivative_second_moment - float(problem.activation.hermite(2)[1]) ** 2
+    variance = problem.label_variance + problem.output_variance(sizes)
+    return np.asarray(step_sizes * math.sqrt(sizes.step_ratio * variance * max(beyond, 0.0) / sizes.width))
+
+
+def is_polynomial(spike: Array, sizes: Sizes, stretch: ArrayLike = 0.0) -> NDArray[np.bool_]:
     """Where spikes are small, or so many orders apart that only exact orthogonality of polynomials separates them."""
-    return np.asarray((spike <= SMALL_SPIKE) | (spike * math.sqrt(sizes.width) > LARGEST_RATIO))
+    small = (spike <= SMALL_SPIKE) & (np.asarray(stretch) <= SMALL_STRETCH)
+    return np.asarray(small | (spike * math.sqrt(sizes.width) > LARGEST_RATIO))
 
 
 def degrees_of(spike: float, sizes: Sizes) -> int:

@@ -151,7 +151,6 @@ class Forms:
     z_matrix: Values  # (1 - Tau (1 x P))^-1
     effective: Values  # Beff
     shift: Values  # multiplication by the function's own variable
-    constant: Values  # the constant function
     prior: Values  # G, covariance of what the random weights add
     forms: Values  # R2 = 1 x Rm
     qi: Values  # E_u[psi psi^T y]^-1
@@ -167,7 +166,6 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
     h, psi, weights, uw, law = tables.h, tables.psi, geometry.weights, geometry.u_weights, geometry.law
     nz, basis, directions = len(weights), h.shape[1], geometry.directions
     ratio = geometry.neurons_per_dim
-    quadratic = 2 * float(geometry.c[2]) ** 2
     rho, y = values[:, :nz], 1 / values[:, nz:]
     count = len(rho)
     state = state_at(geometry, tables, rho, y)
@@ -185,26 +183,21 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
     shift = np.zeros((count, *identity.shape)) + identity
     shift[:, :basis, :basis] = tables.shift
     prior = ratio * (shift @ effective @ shift)
-    by_direction = np.zeros((count, directions, basis))
-    by_direction[:, 0] = h @ weights
-    constant = by_direction.reshape(count, -1)
-    if geometry.problem.rows == "gaussian":
-        # Row norms fluctuate, and c_2 turns that into a random multiple of the constant function.
-        strength = quadratic * ratio * neuron_mass.sum(axis=1)
-        prior = prior + strength[:, None, None] * constant[:, :, None] * constant[:, None, :]
+    # Row norms fluctuate: a random multiple of A3(u, z).
+    row_bend = tables.row_bend
+    prior[:, :basis, :basis] += 2 * ratio * row_bend.swapaxes(1, 2) @ (neuron_mass[..., None] * row_bend)
     qi = np.linalg.inv((psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2))
-    own = qi.copy()
-    # The norm of x fluctuates too: noise on the neurons' constant direction.
-    own[:, 0, 0] += quadratic * geometry.samples_per_dim * sample_mass.sum(axis=1)
+    # The norm of x fluctuates too: noise on the neurons.
+    bend = tables.input_bend
+    noise = (bend * sample_mass[:, None, None, :]) @ bend.swapaxes(2, 3)
+    own = qi + 2 * geometry.samples_per_dim * np.einsum("l,blpq->bpq", law.weights, noise)
     if tables.output_spikes is not None and tables.output_powers is not None:
         # Given W0^T a, the neurons have no random component along a: neither in the linear nor in the higher degrees.
         along = tables.output_spikes.swapaxes(2, 3) @ state.x @ tables.output_spikes
         own -= np.einsum("l,blpq->bpq", law.weights, along) / ratio
         higher = tables.output_powers.swapaxes(1, 2) @ tables.output_powers
         own -= (geometry.samples_per_neuron * sample_mass.sum(axis=1))[:, None, None] * higher
-    return Forms(
-        state, special_s, special_t, z_matrix, effective, shift, constant, prior, p_all / ratio, qi, own
-    )
+    return Forms(state, special_s, special_t, z_matrix, effective, shift, prior, p_all / ratio, qi, own)
 
 
 @dataclass(frozen=True)
@@ -230,7 +223,6 @@ def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
     h, psi, weights, uw, law = tables.h, tables.psi, geometry.weights, geometry.u_weights, geometry.law
     basis, directions = h.shape[1], geometry.directions
     npn, ratio = geometry.samples_per_neuron, geometry.neurons_per_dim
-    quadratic = 2 * float(geometry.c[2]) ** 2
     f = forms_at(geometry, tables, values)
     rho, y, forms = f.state.rho, f.state.y, f.forms
     count = len(rho)
@@ -266,12 +258,12 @@ def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
     by_sample = npn * error - ratio * geometry.samples_per_dim * (
         ((beta_all @ h) ** 2).sum(axis=1) - (t_nu**2).sum(axis=1)
     )
-    by_sample = by_sample + quadratic * geometry.samples_per_dim * x[:, :1] ** 2
+    bent = (x[:, None, None, :] @ tables.input_bend)[:, :, 0]
+    by_sample = by_sample + 2 * geometry.samples_per_dim * np.einsum("l,blz->bz", law.weights, bent**2)
     by_neuron = (
         ratio * (tables.special_stretch * s_nu**2).sum(axis=1) + apply(psi.swapaxes(1, 2) @ f.qi, x) ** 2
     )
-    if geometry.problem.rows == "gaussian":
-        by_neuron = by_neuron + quadratic * ratio * (left_over * f.constant).sum(axis=1, keepdims=True) ** 2
+    by_neuron = by_neuron + 2 * ratio * apply(tables.row_bend, left_over[:, :basis]) ** 2
     if tables.output_spikes is not None and tables.output_powers is not None:
         by_sample = by_sample - npn * (apply(tables.output_powers, x) ** 2).sum(axis=1, keepdims=True)
         eta_l = (tables.output_spikes @ x[:, None, :, None])[..., 0]

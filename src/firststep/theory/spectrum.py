@@ -7,7 +7,7 @@ finite-rank system of spikes and random weights becomes singular; their residues
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from firststep import fixedpoint
 from firststep.gaussian import Array, hermite_polynomials
 from firststep.problem import Outlier, Problem, Sizes, Spectrum
 from firststep.theory.coefficients import (
+    SMALL_SPIKE,
     Geometry,
     Resolution,
     Tables,
@@ -39,12 +40,35 @@ APPROACH = (3.0, 0.5, 0.1, 0.02, 2e-3, 1e-7)
 ASIDE = 1e-5
 # Enough for a density to 1e-3; refined once to check.
 RESOLUTION = Resolution(12, 0.9, 4)
+# Points with which each of these distances is passed.
+APPROACH_POINTS = (8, 16, 31, 61, 61, 61)
+# Where bulks are looked for, in units of the mean eigenvalue.
+SCAN_RANGE, SCAN_POINTS = (1e-4, 1e2), 61
+LOWEST, LOWEST_POINTS = 1e-6, 15
+EDGE_ROUNDS = 8
+# Points at which a density is solved; more are interpolated.
+GRID_POINTS = 72
+# A lower edge below this share of the upper one counts as close to zero.
+HARD_EDGE = 0.02
+# Nodes of z that a spike of one adds; twice as many where all neurons have the same.
+MORE_NODES = 24
+# Quadrature nodes that stand for less than this share of a sample or neuron are dropped.
+UNLIKELY = 0.01
 # Rounding-level residuals are not needed on the way.
 LOOSE, TIGHT = 1e-5, 1e-8
 # A density below this, in units of one over the mean eigenvalue, is outside the bulk.
 EMPTY = 1e-3
+# Outliers closer to the edge than this, relatively, are not told from it.
+NEAREST = 2e-3
+# Share of an outlier's left vector that must lie in functions of the special directions.
+FAINT = 0.02
+# A density whose integral is wrong by more than this is refused, by more than a quarter of it solved again, finer.
+WRONG_MASS = 0.02
+EFFORTS = (1, 2, 4)
 # Largest Hermite degree whose overlap is reported.
 DEGREES = 4
+# Largest monomial of z and power of the readout, likewise.
+MONOMIALS, POWERS = 3, 3
 
 
 def predict_spectrum(
@@ -75,8 +99,8 @@ def predict_spectrum(
     -------
     Spectrum
         Overlaps of features: ``"h0"``, ``"h1"`` … with the normalised Hermite polynomials of z, the coordinate along the vector that
-        the neurons share, ``"beta"`` with :math:`\beta\cdot x` (left singular vector), and ``"a1"`` … with the powers of
-        the readout (right singular vector). Overlaps of weights: ``"beta"`` and ``"direction"`` (input side).
+        the neurons share, ``"z2"`` and ``"z3"`` with its monomials, ``"beta"`` with :math:`\beta\cdot x` (left singular vector), and ``"a1"``
+        … ``"a3"`` with the powers of the readout (right singular vector). Overlaps of weights: ``"beta"`` and ``"direction"`` (input side).
 
     Examples
     --------
@@ -90,12 +114,16 @@ def predict_spectrum(
         raise ValueError(f"step_size must be finite and not negative, got {step_size}")
     if points < 10:
         raise ValueError(f"points must be at least 10, got {points}")
-    solver: _FeatureBulk | _WeightBulk
-    if of == "features":
-        solver = _FeatureBulk(problem, sizes, float(step_size), rest)
-    else:
-        solver = _WeightBulk(problem, sizes, float(step_size), rest)
-    return solver.spectrum(points)
+    if of == "weights":
+        return _WeightBulk(problem, sizes, float(step_size), rest).spectrum(points)
+    for effort in EFFORTS[:-1]:
+        try:
+            found = _FeatureBulk(problem, sizes, float(step_size), rest, effort).spectrum(points)
+        except fixedpoint.ConvergenceError:
+            continue
+        if abs(found.details["mass"] - 1) < WRONG_MASS / 4:
+            return found
+    return _FeatureBulk(problem, sizes, float(step_size), rest, EFFORTS[-1]).spectrum(points)
 
 
 def expected_outliers(problem: Problem, sizes: Sizes, step_size: float, **options: Any) -> int:
@@ -144,16 +172,34 @@ def critical_steps(
 
 @dataclass(frozen=True)
 class _Bulk:
-    """A bulk on its way to the real axis: x, the solutions there, and the density."""
+    """Points on the real axis, in ascending order, with the solutions just above them and the density."""
 
     x: Array
     values: Values
     density: Array
 
+    def merged(self, other: "_Bulk") -> "_Bulk":
+        """Both sets of points as one."""
+        order = np.argsort(np.concatenate([self.x, other.x]), kind="stable")
+        return _Bulk(
+            np.concatenate([self.x, other.x])[order],
+            np.concatenate([self.values, other.values])[order],
+            np.concatenate([self.density, other.density])[order],
+        )
+
+    def take(self, index: NDArray[Any]) -> "_Bulk":
+        """Some of the points."""
+        return _Bulk(self.x[index], self.values[index], self.density[index])
+
 
 class _Solver:
     """What both spectra share: approach to the real axis, support, edges, grid."""
 
+    problem: Problem
+    sizes: Sizes
+    step_size: float
+    of: str
+    effort: int = 1  # refines nodes and scan where narrow bands were missed
     mean: float  # mean eigenvalue
     atom: float
 
@@ -165,164 +211,302 @@ class _Solver:
         """Density of the eigenvalues, without the atom."""
         raise NotImplementedError
 
-    def outliers(self, edge: float) -> tuple[Outlier, ...]:
+    def outliers(self, edge: float, scan: _Bulk) -> tuple[Outlier, ...]:
         """Eigenvalues above the bulk."""
         raise NotImplementedError
 
-    def bulk(self, x: Array, start: Values | None = None) -> _Bulk:
-        """Density at x: from far above the real axis down to it, or straight from a good start."""
-        values = start
-        if start is not None:
-            try:
-                values = self.solve(self.ridge(x, APPROACH[-1]), start, TIGHT)
-            except fixedpoint.ConvergenceError:
-                values = None
-            if values is not None and (self.density(x, values) < -EMPTY / self.mean).any():
-                # The mirror image below the axis solves the equations too.
-                values = None
-        if values is None:
-            for distance in APPROACH:
-                last = distance == APPROACH[-1]
-                values = self.solve(self.ridge(x, distance), values, TIGHT if last else LOOSE)
-        assert values is not None
+    def ridge(self, x: Array, distance: float = APPROACH[-1]) -> Values:
+        """The complex ridge at x, this far from the real axis in units of the mean eigenvalue."""
+        return np.asarray(-x - 1j * self.height_above(x, distance))
+
+    def height_above(self, x: Array, distance: float = APPROACH[-1]) -> Array:
+        """Distance from the real axis; at the end in units of x itself where that is smaller, for edges close to zero."""
+        return np.asarray(
+            distance * (np.minimum(x, self.mean) if distance == APPROACH[-1] else self.mean + 0 * x)
+        )
+
+    def approached(self, x: Array) -> _Bulk:
+        """Solutions at ascending x, from far above the real axis down to it.
+
+        Far above, the solution is smooth in x and a few points are enough to start the next level.
+        """
+        most = APPROACH_POINTS[0]
+        at = x if len(x) <= most else x[np.linspace(0, len(x) - 1, most).round().astype(int)]
+        values = self.solve(self.ridge(at, APPROACH[0]), None, LOOSE)
+        for above, distance, most in zip(APPROACH, APPROACH[1:], APPROACH_POINTS[1:], strict=False):
+            last = distance == APPROACH[-1]
+            now = x if last or len(x) <= most else x[np.linspace(0, len(x) - 1, most).round().astype(int)]
+            values = self._lowered(now, _between(at, values, now), above, distance)
+            at = now
         return _Bulk(x, values, self.density(x, values))
 
-    def ridge(self, x: Array, distance: float) -> Values:
-        """The complex ridge at x, this far from the real axis in units of the mean eigenvalue."""
-        return np.asarray(-x - 1j * distance * self.mean)
+    def _lowered(self, x: Array, start: Values, above: float, distance: float, halvings: int = 4) -> Values:
+        """Solutions at a smaller distance from the axis, in as many steps as it takes."""
+        try:
+            return self.solve(self.ridge(x, distance), start, TIGHT if distance == APPROACH[-1] else LOOSE)
+        except fixedpoint.ConvergenceError:
+            if not halvings:
+                raise
+            middle = math.sqrt(above * distance)
+            start = self._lowered(x, start, above, middle, halvings - 1)
+            return self._lowered(x, start, middle, distance, halvings - 1)
+
+    def continued(self, x: Array, start: Values) -> _Bulk:
+        """Solutions at ascending x from a good start; points where that fails are approached from above."""
+        try:
+            values = self.solve(self.ridge(x), start, TIGHT)
+            density = self.density(x, values)
+            # The mirror image below the axis solves the equations too.
+            lost = density < -EMPTY / self.mean
+        except fixedpoint.ConvergenceError as error:
+            values = np.array(error.value)
+            density = self.density(x, values)
+            lost = (np.asarray(error.residual) > TIGHT) | (density < -EMPTY / self.mean)
+        if lost.any():
+            again = self.approached(x[lost])
+            values[lost], density[lost] = again.values, again.density
+        return _Bulk(x, values, density)
 
     def without_atom(self, x: Array, density: Array) -> Array:
         """Take out what the eigenvalues at zero add at a small distance from the real axis."""
-        width = APPROACH[-1] * self.mean
+        width = self.height_above(x)
         return np.asarray(density - self.atom * width / (math.pi * (x**2 + width**2)))
 
+    def height(self, bulk: _Bulk) -> Array:
+        """The density in units that make it comparable between pieces of the bulk."""
+        return np.asarray(bulk.density * np.maximum(bulk.x, self.mean))
+
     def support(self) -> tuple[list[tuple[float, float]], _Bulk]:
-        """Intervals of the bulk, from left to right, and the scan that found them."""
-        scan = self.bulk(self.mean * np.geomspace(1e-4, 1e2, 61))
-        full = scan.density * np.maximum(scan.x, self.mean) > EMPTY
+        """Intervals of the bulk, from left to right, and all points solved on the way."""
+        scan = self.approached(self.mean * np.geomspace(*SCAN_RANGE, SCAN_POINTS * self.effort))
+        full = self.height(scan) > EMPTY
+        if full[0]:
+            # N close to n: the edge may lie far below.
+            lower = self.mean * np.geomspace(LOWEST, SCAN_RANGE[0], LOWEST_POINTS)[:-1]
+            scan = self.approached(lower).merged(scan)
+            full = self.height(scan) > EMPTY
         if not full.any():
             raise fixedpoint.ConvergenceError(
                 "no bulk was found: check the ratios", scan.density, scan.density
             )
         changes = np.flatnonzero(np.diff(full.astype(int)))
-        ends = self._edges(scan, changes, full[changes])
+        ends, near = self._edges(scan, changes, full[changes])
         if full[0]:
-            # The bulk reaches down to (nearly) zero: a hard edge.
+            # The bulk reaches down to zero: a hard edge.
             ends.insert(0, 0.0)
-        return list(zip(ends[::2], ends[1::2], strict=True)), scan
+        ends = np.maximum.accumulate(ends).tolist()
+        return list(zip(ends[::2], ends[1::2], strict=True)), scan if near is None else scan.merged(near)
 
-    def _edges(self, scan: _Bulk, index: NDArray[np.intp], left_is_inside: NDArray[np.bool_]) -> list[float]:
-        """Edges between neighbours of the scan: brackets, then the square of the density, which is linear there."""
+    def _edges(
+        self, scan: _Bulk, index: NDArray[np.intp], left_is_inside: NDArray[np.bool_]
+    ) -> tuple[list[float], _Bulk | None]:
+        """Edges between neighbours of the scan, by secants of the squared density, which is linear there."""
         if not len(index):
-            return []
-        inside = np.where(left_is_inside, scan.x[index], scan.x[index + 1])
-        outside = np.where(left_is_inside, scan.x[index + 1], scan.x[index])
-        start = scan.values[np.where(left_is_inside, index, index + 1)]
-        for _ in range(3):
-            x = inside[:, None] + (outside - inside)[:, None] * np.arange(8) / 8
-            here = self.bulk(x.ravel(), np.repeat(start, 8, axis=0))
-            full = (here.density * np.maximum(here.x, self.mean) > EMPTY).reshape(x.shape)
-            last = np.maximum(
-                np.argmin(np.concatenate([full, np.zeros((len(x), 1), bool)], axis=1), axis=1) - 1, 0
-            )
-            row = np.arange(len(x))
-            beyond = np.concatenate([x, outside[:, None]], axis=1)
-            start = here.values.reshape(*x.shape, -1)[row, last]
-            inside, outside = x[row, last], beyond[row, last + 1]
-        x = inside[:, None] + (inside - outside)[:, None] * np.array([1.0, 4.0])
-        here = self.bulk(x.ravel(), np.repeat(start, 2, axis=0))
-        squares = ((here.density * here.x) ** 2).reshape(x.shape)
-        guess = x[:, 0] - squares[:, 0] * (x[:, 1] - x[:, 0]) / (squares[:, 1] - squares[:, 0])
-        return np.clip(guess, np.minimum(inside, outside), np.maximum(inside, outside)).tolist()
+            return [], None
+        right = left_is_inside
+        inner = np.where(right, index, index + 1)
+        outside = scan.x[np.where(right, index + 1, index)]
+        # A second point inside, if the piece of the bulk has one; it must not belong to another piece.
+        second = np.clip(np.where(right, inner - 1, inner + 1), 0, len(scan.x) - 1)
+        known = [scan.take(second), scan.take(inner)]
+        # A piece with a small share of the eigenvalues is low everywhere.
+        height, piece = self.height(scan), np.cumsum(np.append(0, np.diff(self.height(scan) > EMPTY) != 0))
+        empty = np.array([min(EMPTY, 0.02 * float(height[piece == piece[i]].max())) for i in inner])
+        fraction = np.full(len(index), 0.93)
+        found: list[_Bulk] = []
+        for _ in range(EDGE_ROUNDS):
+            guess = _secant(*known, outside)
+            old, last = known
+            at = last.x + fraction * (guess - last.x)
+            at = np.where(np.abs(at - last.x) < 1e-9 * last.x, (last.x + outside) / 2, at)
+            # Near an edge the solution is linear in the square root of the distance to it.
+            roots = [np.sqrt(np.abs(guess - p)) for p in (old.x, last.x, at)]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = np.nan_to_num((roots[2] - roots[1]) / (roots[1] - roots[0]))[:, None]
+            here = self.continued(at, last.values + np.clip(share, -1.0, 3.0) * (last.values - old.values))
+            found.append(here)
+            full = self.height(here) > empty
+            fraction = np.where(full, 0.93, 0.5)
+            keep = full[:, None]
+            known = [
+                _Bulk(
+                    np.where(full, last.x, old.x),
+                    np.where(keep, last.values, old.values),
+                    np.where(full, last.density, old.density),
+                ),
+                _Bulk(
+                    np.where(full, here.x, last.x),
+                    np.where(keep, here.values, last.values),
+                    np.where(full, here.density, last.density),
+                ),
+            ]
+            outside = np.where(full, outside, here.x)
+        # A sharp edge may lie a little beyond the first point that counts as empty.
+        ends = _secant(*known, 2 * outside - known[1].x)
+        solved = found[0]
+        for one in found[1:]:
+            solved = solved.merged(one)
+        return ends.tolist(), solved.take(self.height(solved) > EMPTY)
 
-    def grid(self, intervals: Sequence[tuple[float, float]], points: int, scan: _Bulk) -> _Bulk:
-        """Density on points that crowd at the edges, `points` in all."""
+    def grid(self, intervals: Sequence[tuple[float, float]], points: int, scan: _Bulk) -> tuple[Array, Array]:
+        """Points that crowd at the edges, `points` in all, and the density there."""
+        from scipy.interpolate import CubicSpline
+
         share = max(8, points // len(intervals))
-        x = []
+        solved = min(share, max(24, GRID_POINTS // len(intervals)))
+        all_x, all_density = [], []
         for low, high in intervals:
-            angle = (np.arange(share) + 0.5) * math.pi / share
-            if low > 0.02 * high:
-                x.append((low + high) / 2 - (high - low) / 2 * np.cos(angle))
-            else:
-                # Near a hard edge at zero the square root of the eigenvalue is the natural variable.
-                root_low, root_high = math.sqrt(low), math.sqrt(high)
-                x.append(((root_low + root_high) / 2 - (root_high - root_low) / 2 * np.cos(angle)) ** 2)
-        parts = []
-        for at, (low, high) in zip(x, intervals, strict=True):
-            inside = (scan.x > low) & (scan.x < high)
-            parts.append(
-                self.bulk(at, _between(scan.x[inside], scan.values[inside], at) if inside.sum() > 3 else None)
+            hard = low <= HARD_EDGE * high
+            angle, wanted = ((np.arange(m) + 0.5) * math.pi / m for m in (solved, share))
+            at = _unfolded(low, high, angle, hard)
+            near = scan.take((scan.x > low) & (scan.x < high))
+            here = (
+                self.continued(at, _between(near.x, near.values, at))
+                if len(near.x) > 3
+                else self.approached(at)
             )
-        return _Bulk(
-            np.concatenate(x),
-            np.concatenate([part.values for part in parts]),
-            np.maximum(np.concatenate([part.density for part in parts]), 0.0),
-        )
+            density, x = here.density, _unfolded(low, high, wanted, hard)
+            if solved < share:
+                # In this angle the density is smooth up to the edges, where it vanishes; at a hard edge at zero the
+                # density of the singular values is even in it.
+                factor = np.sqrt(at) if hard else np.ones_like(at)
+                knots, heights = np.append(angle, math.pi), np.append(density * factor, 0.0)
+                if low == 0:
+                    knots, heights = np.append(-angle[2::-1], knots), np.append(heights[2::-1], heights)
+                else:
+                    knots, heights = np.append(0.0, knots), np.append(0.0, heights)
+                density = CubicSpline(knots, heights)(wanted) / (np.sqrt(x) if hard else 1.0)
+            all_x.append(x)
+            all_density.append(np.maximum(density, 0.0))
+        return np.concatenate(all_x), np.concatenate(all_density)
 
-    def assemble(self, problem: Problem, sizes: Sizes, step_size: float, of: str, points: int) -> Spectrum:
+    def spectrum(self, points: int) -> Spectrum:
         """Bulk, edges and outliers."""
         intervals, scan = self.support()
-        found = self.grid(intervals, points, scan)
+        x, density = self.grid(intervals, points, scan)
         edge = intervals[-1][1]
-        mass = _mass(found, intervals) + self.atom
-        if not abs(mass - 1) < 0.02:
+        mass = _mass(x, density, intervals) + self.atom
+        if not abs(mass - 1) < WRONG_MASS:
             raise fixedpoint.ConvergenceError(
                 f"the predicted density integrates to {mass:.3f} instead of 1: ask for more points",
-                found.density,
-                found.x,
+                density,
+                x,
             )
         return Spectrum(
-            problem,
-            sizes,
-            step_size,
-            of,
+            self.problem,
+            self.sizes,
+            self.step_size,
+            self.of,
             "unified",
-            found.x,
-            found.density,
+            x,
+            density,
             (intervals[0][0], edge),
             tuple(intervals),
             self.atom,
-            self.outliers(edge),
+            self.outliers(edge, scan),
             {"mass": mass},
         )
 
 
+def _secant(old: _Bulk, last: _Bulk, outside: Array) -> Array:
+    """Where the squared density vanishes: on the line through two points inside, but not beyond the one outside."""
+    squares = [(bulk.density * bulk.x) ** 2 for bulk in (old, last)]
+    fall = squares[0] - squares[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        guess = last.x + (last.x - old.x) * squares[1] / fall
+    sensible = (fall > 0) & np.isfinite(guess)
+    low, high = np.minimum(last.x, outside), np.maximum(last.x, outside)
+    return np.clip(np.where(sensible, guess, (last.x + outside) / 2), low, high)
+
+
+def _unfolded(low: float, high: float, angle: Array, hard: bool) -> Array:
+    """Points of an interval at these angles; near a hard edge at zero the root of the eigenvalue is the variable."""
+    if hard:
+        low, high = math.sqrt(low), math.sqrt(high)
+    x = (low + high) / 2 - (high - low) / 2 * np.cos(angle)
+    return np.asarray(x**2 if hard else x)
+
+
 def _between(old: Array, values: Values, new: Array) -> Values:
     """Solutions at new points by linear interpolation in log x."""
+    if len(old) == 1:
+        return np.repeat(values, len(new), axis=0)
     right = np.clip(np.searchsorted(old, new), 1, len(old) - 1)
     left = right - 1
-    share = np.clip(np.log(new / old[left]) / np.log(old[right] / old[left]), 0.0, 1.0)[:, None]
+    width = np.maximum(np.log(old[right] / old[left]), 1e-300)
+    share = np.clip(np.log(new / old[left]) / width, 0.0, 1.0)[:, None]
     return np.asarray((1 - share) * values[left] + share * values[right])
 
 
-def _mass(bulk: _Bulk, intervals: Sequence[tuple[float, float]]) -> float:
-    """Integral of the density over its grid."""
+def _mass(x: Array, density: Array, intervals: Sequence[tuple[float, float]]) -> float:
+    """Integral of the density over its grid: the midpoint rule in the angle that unfolds the edges."""
     total = 0.0
     for low, high in intervals:
-        inside = (bulk.x >= low) & (bulk.x <= high)
-        x = np.concatenate([[low], bulk.x[inside], [high]])
-        # At a hard edge the density diverges like x^(-1/2): integrate over the square root.
-        y = np.concatenate([[0.0], 2 * np.sqrt(bulk.x[inside]) * bulk.density[inside], [0.0]])
-        if low <= 0.02 * high:
-            y[0] = y[1]
-        total += (
-            float(np.trapezoid(y, np.sqrt(x))) if hasattr(np, "trapezoid") else float(np.trapz(y, np.sqrt(x)))
-        )
+        inside = (x >= low) & (x <= high)
+        count = int(inside.sum())
+        angle = (np.arange(count) + 0.5) * math.pi / count
+        if low <= HARD_EDGE * high:
+            slope = np.sin(angle) * (math.sqrt(high) - math.sqrt(low)) * np.sqrt(x[inside])
+        else:
+            slope = np.sin(angle) * (high - low) / 2
+        total += float(density[inside] @ slope) * math.pi / count
     return total
+
+
+def _resolution(problem: Problem, sizes: Sizes, step_size: float, spike: float, effort: int) -> Resolution:
+    """Enough nodes for a density to 1e-3 in the sense of the docs.
+
+    A large spike makes the samples differ, a large turn by M the directions, and each node becomes a band of its own where
+    nothing else blurs it; the neurons' different readouts do.
+    """
+    nodes, levels, blurred = RESOLUTION.nodes, float(RESOLUTION.rest_levels), problem.readout == "gaussian"
+    if spike > SMALL_SPIKE:
+        nodes += round((MORE_NODES if blurred else 2 * MORE_NODES) * min(spike, 1.5) * effort)
+    variance = problem.label_variance + problem.output_variance(sizes)
+    turn = 2 * abs(float(problem.activation.hermite(3)[2])) * step_size / math.sqrt(sizes.width)
+    levels += min(
+        (10 if blurred else 40) * turn * math.sqrt(sizes.step_ratio * variance), 4 if blurred else 12
+    )
+    return Resolution(nodes, RESOLUTION.readout_spacing, round(levels))
+
+
+def _likely(geometry: Geometry) -> Geometry:
+    """Without the readouts that no neuron has and the z that no sample has, if no polynomials are in use.
+
+    A node of the quadrature that stands for less than a hundredth of a neuron would only make a false band.
+    """
+    if len(geometry.hermite):
+        return geometry
+    keep = geometry.u_weights * geometry.sizes.width > UNLIKELY
+    keep_z = geometry.weights * geometry.sizes.n_samples > UNLIKELY
+    u_weights, weights = geometry.u_weights[keep], geometry.weights[keep_z]
+    return replace(
+        geometry,
+        u=geometry.u[keep],
+        u_weights=u_weights / u_weights.sum(),
+        psi=geometry.psi[:, keep],
+        z=geometry.z[keep_z],
+        weights=weights / weights.sum(),
+        hermite=geometry.hermite[:, keep_z],
+    )
 
 
 class _FeatureBulk(_Solver):
     """Features: the unified equations at ridge -x."""
 
-    def __init__(self, problem: Problem, sizes: Sizes, step_size: float, rest: str) -> None:
+    of = "features"
+
+    def __init__(self, problem: Problem, sizes: Sizes, step_size: float, rest: str, effort: int = 1) -> None:
         self.problem, self.sizes, self.step_size, self.rest = problem, sizes, step_size, rest
+        self.effort = effort
         if step_size == 0:
             # Without a step the initial output plays no part.
             problem = problem.replaced(initial_output="vanishing")
         steps = np.array([step_size])
         spike = spike_strength(problem, sizes, steps, rest)
         degrees = degrees_of(float(spike[0]), sizes) if is_polynomial(spike, sizes)[0] else 0
-        self.geometry: Geometry = geometry_of(problem, sizes, RESOLUTION, rest, degrees)
+        resolution = _resolution(problem, sizes, step_size, float(spike[0]), effort)
+        self.geometry: Geometry = _likely(geometry_of(problem, sizes, resolution, rest, degrees))
         self.tables: Tables = tables_of(self.geometry, steps, rest)
         g, t = self.geometry, self.tables
         bulk = g.u_weights @ t.spread[0] @ g.weights + float((g.u_weights @ t.alpha[0] ** 2).sum())
@@ -330,10 +514,6 @@ class _FeatureBulk(_Solver):
         # F has rank N at most, and d at most if nothing but the linear part is left.
         rank = sizes.width if t.spread.max() > 1e-12 else min(sizes.width, sizes.dim)
         self.atom = max(0.0, 1 - rank / sizes.n_samples)
-
-    def spectrum(self, points: int) -> Spectrum:
-        """The whole spectrum."""
-        return self.assemble(self.problem, self.sizes, self.step_size, "features", points)
 
     def solve(self, ridge: Values, start: Values | None, tolerance: float) -> Values:
         """rho(z) and 1 + delta(u) at each ridge."""
@@ -366,19 +546,27 @@ class _FeatureBulk(_Solver):
         top = np.concatenate([f.own, c.swapaxes(1, 2)], axis=2)
         return np.concatenate([top, np.concatenate([c, lower], axis=2)], axis=1)
 
-    def beside(self, x: Array, start: Values | None = None) -> Values:
-        """Solution just above the real axis, to the right of the bulk."""
-        if start is None:
-            for distance in APPROACH[:-1]:
-                start = self.solve(self.ridge(x, distance), start, LOOSE)
+    def beside(self, x: Array, start: Values) -> Values:
+        """Solution at a small distance above the real axis, to the right of the bulk."""
         return self.solve(self.ridge(x, ASIDE), start, TIGHT)
 
-    def outliers(self, edge: float) -> tuple[Outlier, ...]:
+    def outliers(self, edge: float, scan: _Bulk) -> tuple[Outlier, ...]:
         """Roots of the joint matrix's eigenvalues, with residues."""
         strength = float((self.tables.spikes**2).sum())
+        beyond = np.flatnonzero(scan.x > edge * (1 + 2 * NEAREST))
+        x, values = scan.x[beyond], scan.values[beyond]
+        # From the scan on towards the edge, halving the distance.
+        while x[0] > edge * (1 + 1.5 * NEAREST):
+            at = np.array([edge * (1 + max((x[0] / edge - 1) / 3, NEAREST))])
+            x, values = np.append(at, x), np.append(self.continued(at, values[:1]).values, values, axis=0)
         top = 4 * (edge + strength)
-        x = edge * (1 + np.geomspace(2e-3, max(top / edge - 1, 0.1), 24))
-        values = self.beside(x)
+        if top > x[-1]:
+            far = np.geomspace(x[-1], top, 2 + math.ceil(math.log2(top / x[-1])))[1:]
+            x, values = np.append(x, far), np.append(values, np.repeat(values[-1:], len(far), axis=0), axis=0)
+        else:
+            last = int(np.searchsorted(x, top)) + 1
+            x, values = x[:last], values[:last]
+        values = self.beside(x, values)
         levels = _eigenvalues(self.joint(values))
         negative = (levels < 0).sum(axis=1)
         found = []
@@ -386,11 +574,20 @@ class _FeatureBulk(_Solver):
             i = int(np.flatnonzero(negative > k).max())
             if i == len(x) - 1:
                 raise fixedpoint.ConvergenceError("an outlier lies beyond the range searched", x, levels)
-            found.append(self._outlier(k, x[i : i + 2], levels[i : i + 2, k], values[i], edge))
+            outlier, known = self._outlier(k, x[i : i + 2], levels[i : i + 2, k], values[i], edge)
+            # A rare direction of M, or a rare readout, that the quadrature stands for by a node far out makes a root
+            # of its own, whose vector is no function of what the neurons share: it belongs to the tail of the bulk.
+            if known > FAINT:
+                found.append(outlier)
         return tuple(found)
 
-    def _outlier(self, k: int, bracket: Array, ends: Array, start: Values, edge: float) -> Outlier:
-        """The k-th outlier, bracketed: root of the k-th eigenvalue by the Illinois method, then its residue."""
+    def _outlier(
+        self, k: int, bracket: Array, ends: Array, start: Values, edge: float
+    ) -> tuple[Outlier, float]:
+        """The k-th outlier, bracketed, and the share of its left vector that is explained.
+
+        Root of the k-th eigenvalue by the Illinois method, then its residue.
+        """
         (low, high), (f_low, f_high) = bracket, ends
         values, side = start[None], 0
         for _ in range(40):
@@ -407,7 +604,8 @@ class _FeatureBulk(_Solver):
         vector = np.linalg.eigh((joint + joint.T).real / 2)[1][:, k]
         # Just above the axis the imaginary part is the derivative times the distance.
         slope = float(vector @ joint.imag @ vector) / (ASIDE * self.mean)
-        return Outlier(x, math.sqrt(x), self._overlaps(vector, slope, x), x / edge)
+        known = float((vector[self.tables.psi.shape[1] :] ** 2).sum()) / slope
+        return Outlier(x, math.sqrt(x), self._overlaps(vector, slope, x), x / edge), known
 
     def _overlaps(self, vector: Array, slope: float, x: float) -> dict[str, float]:
         """Squared overlaps from the residues of the joint matrix's inverse [firststep, spectra, eq. 3]."""
@@ -425,7 +623,11 @@ class _FeatureBulk(_Solver):
             + math.sqrt(1 - r**2) * by_direction[1] @ coefficients[:, 0]
         )
         found["beta"] = float(along) ** 2 / slope
-        for k in range(1, 3):
+        for k in range(2, MONOMIALS + 1):
+            power = g.z**k
+            power = power / math.sqrt(float(g.weights @ power**2))
+            found[f"z{k}"] = float(by_direction[0] @ ((t.h[0] * g.weights) @ power)) ** 2 / slope
+        for k in range(1, POWERS + 1):
             power = g.u**k
             power = power / math.sqrt(float(g.u_weights @ power**2))
             found[f"a{k}"] = float((t.psi[0] * g.u_weights) @ power @ vector[:spikes]) ** 2 / (slope * x)
@@ -439,6 +641,8 @@ def _eigenvalues(matrix: Values) -> Array:
 
 class _WeightBulk(_Solver):
     r"""Weights: rows with covariances :math:`((1 + kUM)^2 + \kappa^2 U^2)/d` and a spike [firststep, spectra, eqs. 4-6]."""
+
+    of = "weights"
 
     def __init__(self, problem: Problem, sizes: Sizes, step_size: float, rest: str) -> None:
         self.problem, self.sizes, self.step_size = problem, sizes, step_size
@@ -472,10 +676,6 @@ class _WeightBulk(_Solver):
         self.vectors = law.special_vectors @ axes[0].T  # directions z, e1 (, e2)
         self.beta = law.special_vectors[:, 0]
         self.order_one = order_one
-
-    def spectrum(self, points: int) -> Spectrum:
-        """The whole spectrum."""
-        return self.assemble(self.problem, self.sizes, self.step_size, "weights", points)
 
     def solve(self, ridge: Values, start: Values | None, tolerance: float) -> Values:
         """1 + e(U): g(m) = 1/(lambda + (N/d) E_u[c/(1 + e)]), e(U) = int c g dmu."""
@@ -511,7 +711,7 @@ class _WeightBulk(_Solver):
         g = self._resolvent(-self.ridge(x, APPROACH[-1]), values, self.variance)
         # The transform of W^T W has no atom at zero if N > d; that of W W^T is not needed.
         own = (g @ self.law.weights).imag / math.pi
-        width = APPROACH[-1] * self.mean
+        width = self.height_above(x)
         zero = max(0.0, 1 - self.aspect) * width / (math.pi * (x**2 + width**2))
         return np.asarray((own - zero) / self.aspect)
 
@@ -522,27 +722,29 @@ class _WeightBulk(_Solver):
         factor = 1.0 if self.order_one else (self.u_weights * self.u**2 / values).sum(axis=1)
         return np.asarray(1 + self.strength**2 * factor * along)
 
-    def outliers(self, edge: float) -> tuple[Outlier, ...]:
+    def outliers(self, edge: float, scan: _Bulk) -> tuple[Outlier, ...]:
         """The spike, if it left the bulk."""
         from scipy.optimize import brentq
 
         top = 4 * (edge + (1 + self.strength**2) * (1 + self.aspect))
-        near = edge * (1 + 1e-6)
-        state: dict[str, Values] = {"values": self.bulk(np.array([near])).values.real}
+        near = edge * (1 + NEAREST)
+        beyond = scan.take(scan.x > near)
+        beyond = self.approached(np.array([near])).merged(beyond)
+
+        def solved(x: float) -> Values:
+            point = np.array([x])
+            return self.solve(self.ridge(point, ASIDE), _between(beyond.x, beyond.values, point), TIGHT)
 
         def spike(x: float) -> float:
-            point = np.array([x])
-            state["values"] = self.solve(-point, self.bulk(point).values.real, TIGHT)
-            return float(self._spike(point, state["values"])[0])
+            return float(self._spike(-self.ridge(np.array([x]), ASIDE), solved(x))[0].real)
 
         if self.strength == 0 or spike(near) >= 0:
             return ()
         x = float(brentq(spike, near, top, xtol=1e-10 * edge))
-        spike(x)
-        values, step = state["values"], 1e-20 * x
-        tilted = self.solve(np.array([-x - 1j * step]), values.astype(complex), TIGHT)
-        point = np.array([x + 1j * step])
-        slope = float(self._spike(point, tilted)[0].imag) / step
+        values, point = solved(x), -self.ridge(np.array([x]), ASIDE)
+        # Just above the axis the imaginary part is the derivative times the distance.
+        slope = float(self._spike(point, values)[0].imag) / (ASIDE * self.mean)
+        values = values.real
         g = self._resolvent(np.array([x]), values, self.special_variance)[0]
         factor = 1.0 if self.order_one else float((self.u_weights * self.u**2 / values[0]).sum())
         overlaps = {}

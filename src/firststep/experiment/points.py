@@ -6,13 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
+
 from firststep.experiment.schema import (
     SIZE_NAMES,
     Experiment,
     ExperimentError,
     SimulationSection,
+    SpectraSection,
     TheorySection,
 )
+from firststep.experiment.work import Task, described
 from firststep.problem import Problem, Sizes, stable_key
 from firststep.simulate import default_n_test
 from firststep.store import NUMBERS_VERSION, Store, subject_key
@@ -58,12 +62,7 @@ class Cell:
     @property
     def name(self) -> str:
         """The cell in a few words."""
-        sizes = self.sizes
-        return (
-            f"{self.problem.activation.spec}, teacher {self.problem.teacher.spec}, noise "
-            f"{self.problem.noise_std:g}, n={sizes.n_samples:.12g} d={sizes.dim:.12g} N={sizes.width:.12g}"
-            + (f" n0={sizes.n_step_samples:.12g}" if sizes.n_step_samples != sizes.n_samples else "")
-        )
+        return described(self.problem, self.sizes)
 
 
 def resolve_sizes(given: Mapping[str, float]) -> Sizes:
@@ -146,9 +145,8 @@ def expand(experiment: Experiment, changes: Mapping[str, Sequence[float]] | None
 
 
 def _point(problem: Problem, sizes: Sizes, chosen: Mapping[str, Any]) -> Point:
-    step = (
-        float(sizes.step_size(chosen["step_exponent"])) if "step_exponent" in chosen else chosen["step_size"]
-    )
+    with np.errstate(over="ignore"):
+        step = sizes.step_size(chosen["step_exponent"]) if "step_exponent" in chosen else chosen["step_size"]
     ridge = float(sizes.ridge_from_cui(chosen["ridge_cui"])) if "ridge_cui" in chosen else chosen["ridge"]
     if not math.isfinite(step):
         raise ValueError(f"step_exponent {chosen['step_exponent']:g} makes the step size overflow: lower it")
@@ -204,7 +202,7 @@ def draw_seed(sizes: Sizes, problem: Problem, seed: int) -> int:
     return int(stable_key(content)[:12], 16)
 
 
-def _described(problem: Problem) -> dict[str, Any]:
+def _written(problem: Problem) -> dict[str, Any]:
     # The spec of a function is not its definition: its key is.
     return problem.to_dict() | {"keys": [problem.activation.key, problem.teacher.key]}
 
@@ -214,7 +212,7 @@ def simulation_spec(cell: Cell, settings: SimulationSection, replica: int) -> di
     return {
         "source": "simulation",
         "numbers": NUMBERS_VERSION["simulation"],
-        "problem": _described(cell.problem),
+        "problem": _written(cell.problem),
         "sizes": cell.sizes.to_dict(),
         "seed": settings.seed,
         "draw_seed": draw_seed(cell.sizes, cell.problem, settings.seed),
@@ -230,38 +228,63 @@ def theory_spec(cell: Cell, name: str, options: Mapping[str, Any]) -> dict[str, 
     return {
         "source": name,
         "numbers": NUMBERS_VERSION[name],
-        "problem": _described(cell.problem),
+        "problem": _written(cell.problem),
         "sizes": cell.sizes.to_dict(),
         "options": dict(options),
     }
 
 
-@dataclass(frozen=True)
-class Task:
-    """Points of one replica that are still to be computed, all on its draw; the unit of work."""
+def spectrum_spec(cell: Cell, of: str, settings: SpectraSection, replica: int) -> dict[str, Any]:
+    """What a replica's spectra are stored under; its draw is one of its own."""
+    drawn = {"draw": draw_seed(cell.sizes, cell.problem, settings.seed), "replica": replica}
+    return {
+        "source": "spectrum",
+        "numbers": NUMBERS_VERSION["spectrum"],
+        "of": of,
+        "problem": _written(cell.problem),
+        "sizes": cell.sizes.to_dict(),
+        "seed": settings.seed,
+        "draw_seed": int(stable_key(drawn)[:12], 16),
+        "replica": replica,
+    }
 
-    spec: Mapping[str, Any]
-    problem: Problem
-    sizes: Sizes
-    step_sizes: tuple[float, ...]
-    ridges: tuple[float, ...]
-    extras: tuple[str, ...]
 
-    @property
-    def key(self) -> str:
-        """Stable name of the task, for claims and failures."""
-        content = {"steps": self.step_sizes, "ridges": self.ridges, "extras": self.extras}
-        return stable_key({"subject": subject_key(self.spec), **content})
+def predicted_spectrum_spec(cell: Cell, of: str) -> dict[str, Any]:
+    """What predicted spectra are stored under."""
+    return {
+        "source": "predicted_spectrum",
+        "numbers": NUMBERS_VERSION["predicted_spectrum"],
+        "of": of,
+        "problem": _written(cell.problem),
+        "sizes": cell.sizes.to_dict(),
+    }
 
-    @property
-    def label(self) -> str:
-        """The task in words."""
-        return f"replica {self.spec['replica']} of {Cell(self.problem, self.sizes, ()).name}"
 
-    @property
-    def count(self) -> int:
-        """Number of points."""
-        return len(self.step_sizes) * len(self.ridges)
+def steps_of(cell: Cell) -> tuple[float, ...]:
+    """The cell's step sizes."""
+    return tuple(sorted({point.step_size for point in cell.points}))
+
+
+def spectra_cells(experiment: Experiment) -> tuple[Cell, ...]:
+    """The sweep's cells with the finer steps of the predicted spectra added."""
+    points = expand(experiment)
+    curve = experiment.spectra.curve if experiment.spectra is not None else None
+    if curve is not None:
+        name = "step_exponent" if experiment.sweep.step_exponent is not None else "step_size"
+        points = (*points, *expand(experiment, {name: curve}))
+    return cells_of(points)
+
+
+def missing_spectra(store: Store, cell: Cell, settings: SpectraSection) -> Iterator[Task]:
+    """Tasks for the spectra that the store does not have."""
+    for of in settings.of:
+        mark = "distances" if of == "distances" else "outliers"
+        for replica in range(settings.replicas):
+            spec = spectrum_spec(cell, of, settings, replica)
+            there = store.array_names(spec)
+            steps = tuple(step for step in steps_of(cell) if (mark, step) not in there)
+            if steps:
+                yield Task(spec, cell.problem, cell.sizes, steps, (), (), of)
 
 
 def parts_of(extras: Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,238 @@
+// Charts as SVG: every number, tick and label comes from the server; here they are only placed on the paper.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function element(name, attributes = {}, parent = null) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (parent) parent.append(node);
+  return node;
+}
+
+function text(parent, content, attributes) {
+  const node = element("text", attributes, parent);
+  node.textContent = content;
+  return node;
+}
+
+const round = (value) => Math.round(value * 100) / 100;
+
+// A drawing area with two affine axes.
+export class Chart {
+  constructor(holder, { label, ratio = 0.7, least = 210, most = 420, onPick = null }) {
+    this.holder = holder;
+    this.label = label;
+    this.ratio = ratio;
+    this.least = least;
+    this.most = most;
+    this.onPick = onPick;
+    this.draw = null;
+    this.svg = element("svg", { class: "chart", role: "img", "aria-label": label });
+    holder.append(this.svg);
+    this.watch = new ResizeObserver(() => this.redraw());
+    this.watch.observe(holder);
+    if (onPick) this.listen();
+  }
+
+  listen() {
+    this.svg.classList.add("pickable");
+    let active = false;
+    const pick = (event) => {
+      const box = this.svg.getBoundingClientRect();
+      const share = (event.clientX - box.left - this.left) / (this.right - this.left);
+      const [low, high] = this.x.domain;
+      this.onPick(low + Math.min(1, Math.max(0, share)) * (high - low));
+    };
+    this.svg.addEventListener("pointerdown", (event) => {
+      if (event.button) return;
+      active = true;
+      this.svg.setPointerCapture(event.pointerId);
+      pick(event);
+    });
+    this.svg.addEventListener("pointermove", (event) => active && pick(event));
+    for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, () => (active = false));
+  }
+
+  show(draw, description) {
+    this.draw = draw;
+    this.description = description;
+    this.redraw();
+  }
+
+  redraw() {
+    if (!this.draw) return;
+    const width = Math.max(240, Math.floor(this.holder.clientWidth));
+    const height = Math.round(Math.min(this.most, Math.max(this.least, width * this.ratio)));
+    this.width = width;
+    this.height = height;
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.svg.setAttribute("width", width);
+    this.svg.setAttribute("height", height);
+    this.svg.setAttribute("aria-label", `${this.label}. ${this.description || ""}`);
+    this.svg.replaceChildren();
+    this.draw(this);
+  }
+
+  frame(x, y, { top = 14, bottom = 40, left = null, right = 18 } = {}) {
+    this.x = x;
+    this.y = y;
+    const longest = Math.max(...y.ticks.map((tick) => tick.text.length), 1);
+    this.left = left ?? 26 + 7.2 * longest;
+    this.right = this.width - right;
+    this.top = top;
+    this.bottom = this.height - bottom;
+    const grid = element("g", { class: "grid" }, this.svg);
+    for (const tick of y.ticks) {
+      const at = this.py(tick.at);
+      element("line", { x1: this.left, x2: this.right, y1: at, y2: at }, grid);
+      text(grid, tick.text, { x: this.left - 7, y: at + 4, "text-anchor": "end", class: "tick" });
+    }
+    for (const tick of x.ticks) {
+      const at = this.px(tick.at);
+      element("line", { x1: at, x2: at, y1: this.bottom, y2: this.bottom + 4, class: "stub" }, grid);
+      text(grid, tick.text, { x: at, y: this.bottom + 17, "text-anchor": "middle", class: "tick" });
+    }
+    element("line", { x1: this.left, x2: this.right, y1: this.bottom, y2: this.bottom, class: "base" }, grid);
+    text(grid, x.label, {
+      x: (this.left + this.right) / 2, y: this.height - 5, "text-anchor": "middle", class: "axis",
+    });
+    const middle = (this.top + this.bottom) / 2;
+    text(grid, y.label, { x: 0, y: 0, transform: `translate(12 ${middle}) rotate(-90)`, "text-anchor": "middle", class: "axis" });
+    const id = `clip-${(Chart.count = (Chart.count || 0) + 1)}`;
+    const clip = element("clipPath", { id }, element("defs", {}, this.svg));
+    element("rect", { x: this.left, y: this.top - 8, width: this.right - this.left, height: this.bottom - this.top + 9 }, clip);
+    this.plot = element("g", { "clip-path": `url(#${id})` }, this.svg);
+    this.over = element("g", {}, this.svg);
+  }
+
+  px(value) {
+    const [low, high] = this.x.domain;
+    return round(this.left + ((value - low) / (high - low)) * (this.right - this.left));
+  }
+
+  py(value) {
+    const [low, high] = this.y.domain;
+    return round(this.bottom - ((value - low) / (high - low)) * (this.bottom - this.top));
+  }
+
+  path(xs, ys, kind, close = null) {
+    let data = "";
+    let pen = false;
+    xs.forEach((x, i) => {
+      if (ys[i] === null || x === null) {
+        pen = false;
+        return;
+      }
+      data += `${pen ? "L" : "M"}${this.px(x)} ${this.py(ys[i])}`;
+      pen = true;
+    });
+    if (close !== null && data) data += `L${this.px(xs[xs.length - 1])} ${this.py(close)}L${this.px(xs[0])} ${this.py(close)}Z`;
+    return element("path", { d: data, class: kind }, this.plot);
+  }
+
+  levels(steps, kind) {
+    const group = element("g", { class: kind }, this.plot);
+    for (const step of steps) {
+      if (step.y === null) continue;
+      const at = this.py(step.y);
+      element("line", { x1: this.px(step.from), x2: this.px(step.to), y1: at, y2: at }, group);
+    }
+    return group;
+  }
+
+  across(y, kind) {
+    if (y === null || y === undefined) return;
+    element("line", { x1: this.left, x2: this.right, y1: this.py(y), y2: this.py(y), class: kind }, this.plot);
+  }
+
+  upright(x, kind, label = "", row = 0) {
+    const at = this.px(x);
+    element("line", { x1: at, x2: at, y1: this.top, y2: this.bottom, class: kind }, this.plot);
+    if (label) text(this.over, label, { x: at + 3, y: this.top + 2 + 13 * row, class: `name ${kind}` });
+  }
+
+  points(xs, ys, errors, kind) {
+    const group = element("g", { class: kind }, this.plot);
+    xs.forEach((x, i) => {
+      if (ys[i] === null) return;
+      const at = this.px(x);
+      if (errors && errors[i] !== null && errors[i] !== undefined) {
+        const [low, high] = [this.py(ys[i] - errors[i]), this.py(ys[i] + errors[i])];
+        element("line", { x1: at, x2: at, y1: low, y2: high }, group);
+        for (const end of [low, high]) element("line", { x1: at - 3, x2: at + 3, y1: end, y2: end }, group);
+      }
+      element("circle", { cx: at, cy: this.py(ys[i]), r: 3.4 }, group);
+    });
+  }
+
+  here(x, y) {
+    const at = this.px(x);
+    element("line", { x1: at, x2: at, y1: this.top - 6, y2: this.bottom, class: "here" }, this.plot);
+    if (y !== null && y !== undefined) element("circle", { cx: at, cy: this.py(y), r: 5.5, class: "here-dot" }, this.over);
+  }
+
+  bars(edges, heights, kind) {
+    const group = element("g", { class: kind }, this.plot);
+    const floor = this.py(0);
+    heights.forEach((height, i) => {
+      if (!height) return;
+      const [from, to, at] = [this.px(edges[i]), this.px(edges[i + 1]), this.py(height)];
+      element("rect", { x: from, y: at, width: Math.max(0.5, to - from - 0.6), height: Math.max(0, floor - at) }, group);
+    });
+  }
+
+  note(x, y, content, attributes = {}) {
+    return text(this.over, content, { x, y, ...attributes });
+  }
+}
+
+// A copy that looks the same outside the page: what the style sheet says is written into it.
+const COPIED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "stroke-linecap", "stroke-linejoin", "font-size", "font-weight", "opacity"];
+
+export function standalone(svgs, title, paper) {
+  const width = Math.max(...svgs.map((svg) => svg.viewBox.baseVal.width));
+  const heights = svgs.map((svg) => svg.viewBox.baseVal.height);
+  const total = heights.reduce((sum, height) => sum + height, 0) + 30;
+  const outer = element("svg", { xmlns: SVG, viewBox: `0 0 ${width} ${total}`, width, height: total, "font-family": "system-ui, sans-serif" });
+  element("rect", { width, height: total, fill: paper }, outer);
+  const heading = text(outer, title, { x: 10, y: 20, "font-size": 14, "font-weight": 600 });
+  heading.setAttribute("fill", getComputedStyle(document.documentElement).getPropertyValue("--ink").trim() || "#000");
+  let offset = 30;
+  svgs.forEach((svg, i) => {
+    const copy = svg.cloneNode(true);
+    const [originals, copies] = [svg.querySelectorAll("*"), copy.querySelectorAll("*")];
+    originals.forEach((node, k) => {
+      const style = getComputedStyle(node);
+      for (const property of COPIED) {
+        const value = style.getPropertyValue(property);
+        if (value) copies[k].setAttribute(property, value);
+      }
+      copies[k].removeAttribute("class");
+    });
+    const group = element("g", { transform: `translate(0 ${offset})` }, outer);
+    group.append(...copy.childNodes);
+    offset += heights[i];
+  });
+  return outer;
+}
+
+export function svgText(node) {
+  return new XMLSerializer().serializeToString(node);
+}
+
+export function pngOf(node, scale = 2) {
+  return new Promise((resolve, reject) => {
+    const address = URL.createObjectURL(new Blob([svgText(node)], { type: "image/svg+xml" }));
+    const image = new Image();
+    image.onload = () => {
+      const canvas = document.createElement("canvas");
+      canvas.width = node.getAttribute("width") * scale;
+      canvas.height = node.getAttribute("height") * scale;
+      canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+      URL.revokeObjectURL(address);
+      canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("no picture"))), "image/png");
+    };
+    image.onerror = () => reject(new Error("no picture"));
+    image.src = address;
+  });
+}

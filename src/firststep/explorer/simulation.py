@@ -1,0 +1,282 @@
+"""Simulations that the page asks for: in a process of their own, into the store that experiments use."""
+
+import asyncio
+import logging
+import math
+import multiprocessing
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firststep.explorer.state import State, as_toml
+from firststep.explorer.views import number_text, short
+from firststep.explorer.workers import worker_environment
+from firststep.problem import Outcome
+
+logger = logging.getLogger("firststep")
+
+# What one simulation may take, in seconds of one core and in bytes.
+TIME_BUDGET = 120.0
+MEMORY_BUDGET = 2 * 2**30
+# Floating-point operations per second that every machine of today reaches on one core.
+MODEST_SPEED = 8e9
+MOST_REPLICAS = 64
+STEPS = 11
+BINS = 48
+
+
+class RefusedError(ValueError):
+    """A simulation that would not fit, with the reason."""
+
+
+def check_budget(state: State, replicas: int) -> float:
+    """Seconds that a simulation will take, roughly; raises RefusedError where that or the memory is too much.
+
+    Examples
+    --------
+    >>> check_budget(State(n_samples=200), replicas=8) < 10
+    True
+    """
+    from firststep.experiment.runner import work
+    from firststep.simulate import available_memory, estimate_memory
+
+    sizes = state.sizes
+    if sizes.n_samples > 1e6:
+        raise RefusedError(
+            f"networks with n = {number_text(float(sizes.n_samples), 3)} do not fit into a computer: lower n, "
+            "theory reaches where simulation does not"
+        )
+    need = estimate_memory(sizes, extras=("weights",))
+    limit = min(MEMORY_BUDGET, available_memory() or MEMORY_BUDGET)
+    if need > limit:
+        raise RefusedError(
+            f"one replica would take {need / 2**30:.3g} GiB, and {limit / 2**30:.2g} GiB are allowed here: lower n"
+        )
+    seconds = replicas * work(sizes, STEPS) / MODEST_SPEED
+    if seconds > TIME_BUDGET:
+        fitting = int(TIME_BUDGET / seconds * replicas)
+        remedy = f"ask for {fitting} replicas" if fitting >= 2 else "lower n"
+        raise RefusedError(
+            f"{replicas} replicas would take about {seconds / 60:.1f} min on one core, and {TIME_BUDGET / 60:.0f} min "
+            f"are allowed here: {remedy}, or use the command line, which has no limit"
+        )
+    return seconds
+
+
+def points_of(outcome: Outcome) -> dict[str, Any]:
+    """Simulated means and standard errors, for drawing."""
+    exponents = np.round(outcome.step_exponents, 6).tolist()
+    names = {"test": "test_error", "train": "train_error", "alignment": "weights_alignment"}
+    result: dict[str, Any] = {"exponents": exponents, "replicas": outcome.details["replicas"]}
+    for short_name, name in names.items():
+        if name not in outcome.values:
+            continue
+        mean = outcome.values[name][:, 0]
+        error = outcome.stderr[name][:, 0] if name in outcome.stderr else np.full(len(mean), math.nan)
+        result[short_name] = {
+            "mean": [short(float(value)) for value in mean],
+            "stderr": [short(float(value), 3) for value in error],
+        }
+    return result
+
+
+def stored(state: Mapping[str, Any], path: str) -> dict[str, Any] | None:
+    """Simulated points that the store already has for this problem, or None."""
+    from firststep.experiment import collect, parse
+    from firststep.store import open_store
+
+    if not Path(path).exists():
+        return None
+    experiment = parse(as_toml(State(**state), MOST_REPLICAS, theory=False))
+    with open_store(path, read_only=True) as store:
+        found = collect(store, experiment).simulated
+    return points_of(found[0]) if found else None
+
+
+def histogram(values: Any, of: str, total: int) -> dict[str, Any]:
+    """Eigenvalues as bars per unit of log10, for drawing over a density.
+
+    Parameters
+    ----------
+    values : array_like
+        Those that are not zero.
+    of : str
+        Whose they are.
+    total : int
+        How many there are with those at zero, so that areas are shares of all.
+    """
+    values = np.asarray(values, dtype=float)
+    positive = values[values > 1e-9 * values.max()]
+    logs = np.log10(positive)
+    low = max(float(logs.min()), float(np.log10(1e-3 * np.quantile(positive, 0.98))))
+    edges = np.linspace(low, float(logs.max()) + 1e-6, BINS + 1)
+    counts, _ = np.histogram(logs, edges)
+    heights = counts / (total * np.diff(edges))
+    top = np.sort(positive)[::-1][:4]
+    return {
+        "of": of,
+        "edges": [short(float(edge)) for edge in edges],
+        "heights": [short(float(height), 4) for height in heights],
+        "top": [short(float(value)) for value in np.log10(top)],
+    }
+
+
+def _spectra(view: State) -> list[dict[str, Any]]:
+    """Histograms of the features' and the weights' eigenvalues of one draw."""
+    from firststep.spectra import simulate_spectrum
+
+    found = []
+    for of, total in (("features", view.sizes.n_samples), ("weights", view.sizes.width)):
+        spectrum = simulate_spectrum(view.problem, view.sizes, view.eta, of=of, overlaps=False)
+        (values,) = spectrum.details["eigenvalues"]
+        found.append(histogram(values, of, total))
+    return found
+
+
+def _run(connection: Connection, state: Mapping[str, Any], replicas: int, path: str) -> None:
+    """Fill the store and report after every replica. SIGTERM ends it in order, and what is finished stays."""
+    from firststep.experiment import Interrupted, Progress, collect, parse, run
+    from firststep.store import open_store
+
+    view = State(**state)
+    experiment = parse(as_toml(view, replicas, theory=False))
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with open_store(path) as store:
+
+            def show(progress: Progress) -> None:
+                found = collect(store, experiment).simulated
+                done = found[0].details["replicas"] if found else 0
+                points = points_of(found[0]) if found else None
+                connection.send({"done": done, "failed": progress.failed > 0, "points": points})
+
+            show(Progress())
+            connection.send({"spectra": _spectra(view)})
+            run(experiment, store, name="explorer", jobs=1, progress=show)
+            show(Progress())
+        connection.send({"status": "finished"})
+    except Interrupted:
+        connection.send({"status": "cancelled"})
+    except Exception as error:
+        connection.send({"status": "failed", "reason": str(error) or type(error).__name__})
+
+
+@dataclass
+class Job:
+    """One simulation, as far as it is."""
+
+    id: str
+    state: State
+    replicas: int
+    seconds: float
+    status: str = "running"
+    done: int = 0
+    reason: str = ""
+    points: dict[str, Any] | None = None
+    spectra: list[dict[str, Any]] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the page."""
+        return {
+            "id": self.id,
+            "status": self.status,
+            "replicas": self.replicas,
+            "done": self.done,
+            "seconds": round(time.monotonic() - self.started, 1),
+            "expected_seconds": round(self.seconds, 1),
+            "reason": self.reason,
+            "state": self.state.model_dump(exclude={"step_size"}),
+            "points": self.points,
+            "spectra": self.spectra,
+        }
+
+
+class Simulations:
+    """At most one simulation at a time; the last few are remembered."""
+
+    def __init__(self, path: str, time_budget: float = TIME_BUDGET) -> None:
+        self.path, self.time_budget = path, time_budget
+        self.jobs: dict[str, Job] = {}
+        self._process: Any = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> Job | None:
+        """The one under way, if any."""
+        return next((job for job in self.jobs.values() if job.status in ("running", "cancelling")), None)
+
+    def start(self, state: State, replicas: int) -> Job:
+        """Start one; raises RefusedError if it would not fit or another is running."""
+        if self.running is not None:
+            raise RefusedError("a simulation is running: cancel it or wait for its end")
+        # The parser's own complaint, before a process is started for nothing.
+        _ = state.problem
+        job = Job(secrets.token_hex(8), state, replicas, check_budget(state, replicas))
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe(duplex=False)
+        with worker_environment():
+            process = context.Process(
+                target=_run, args=(theirs, state.model_dump(), replicas, self.path), daemon=True
+            )
+            process.start()
+        theirs.close()
+        self._process = process
+        self.jobs[job.id] = job
+        while len(self.jobs) > 8:
+            self.jobs.pop(next(iter(self.jobs)))
+        self._watch = asyncio.create_task(self._follow(job, process, ours))
+        return job
+
+    async def _follow(self, job: Job, process: Any, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                if not await loop.run_in_executor(None, connection.poll, 0.5):
+                    # Three times the estimate is no longer an estimate; imports and a loaded machine are not its fault.
+                    if time.monotonic() - job.started > 60 + 3 * self.time_budget:
+                        job.reason = "it took three times the time allowed and was ended"
+                        process.terminate()
+                    if process.is_alive() or connection.poll():
+                        continue
+                    break
+                message = connection.recv()
+                job.done = message.get("done", job.done)
+                job.points = message.get("points") or job.points
+                job.spectra = message.get("spectra", job.spectra)
+                if message.get("status"):
+                    job.status = message["status"]
+                    job.reason = message.get("reason", job.reason)
+                    break
+        except (EOFError, OSError):
+            pass
+        finally:
+            connection.close()
+            await loop.run_in_executor(None, process.join, 5)
+            if job.status == "cancelling":
+                job.status = "cancelled"
+            if job.status == "running":
+                job.status = "failed"
+                job.reason = job.reason or "the simulating process ended, most likely for lack of memory"
+
+    def cancel(self, identity: str) -> Job:
+        """Ask one to stop; what it finished stays in the store."""
+        job = self.jobs[identity]
+        if job.status == "running":
+            job.status = "cancelling"
+            self._process.terminate()
+        return job
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        job = self.running
+        if job is not None:
+            self.cancel(job.id)
+        if self._watch is not None:
+            await asyncio.wait({self._watch}, timeout=5)

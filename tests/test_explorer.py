@@ -1,0 +1,511 @@
+"""The explorer's server: its numbers are the library's, and it does nothing that it should not."""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from firststep.theory import predict
+from firststep.theory.spectrum import predict_spectrum
+
+pytest.importorskip("fastapi", reason="the explorer needs firststep[web]")
+
+import requests
+import uvicorn
+
+from firststep.explorer import app as server
+from firststep.explorer import views
+from firststep.explorer.service import Cache, Overtaken, Service
+from firststep.explorer.simulation import RefusedError, check_budget
+from firststep.explorer.state import PRESETS, State, as_command, as_python, as_toml, exponents, ladders
+from firststep.explorer.workers import LostError, Pool, TooSlowError
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "src" / "firststep" / "explorer" / "page"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("explorer") / "results" / "store.db")
+
+
+class Client(requests.Session):
+    """A program that talks to a server in this process."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__()
+        self.app = app
+        self.base = ""
+
+    def request(self, method: str, url: str, **options: Any) -> requests.Response:  # type: ignore[override]
+        return super().request(method, f"{self.base}{url}", timeout=120, **options)
+
+
+@contextmanager
+def running(app: Any) -> Iterator[Client]:
+    """Serve an application on a free port, in a thread."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    machine = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
+    thread = threading.Thread(target=machine.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        with Client(app) as client:
+            client.base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield client
+    finally:
+        machine.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def client(store: str) -> Iterator[Client]:
+    with running(server.create_app(store, pool=Pool(1, time_limit=60.0))) as found:
+        yield found
+
+
+def token(client: Client) -> dict[str, str]:
+    found = re.search(r'name="firststep-token" content="([^"]+)"', client.get("/").text)
+    assert found
+    return {"x-firststep-token": found[1]}
+
+
+SMALL: dict[str, Any] = {"n_samples": 200, "teacher": "h1", "ridge": 0.2, "step_exponent": 0.2}
+
+
+def test_curves_are_the_predictions(client: Client) -> None:
+    answer = client.get("/api/curves", params=SMALL).json()
+    state = State(**SMALL)
+    expected = predict(state.problem, state.sizes, step_exponents=exponents(), ridges=state.ridge)
+    for name in ("test", "train"):
+        wanted = getattr(expected, f"{name}_error")[:, 0]
+        np.testing.assert_allclose(answer["errors"]["panels"][name]["unified"], wanted, rtol=2e-5)
+        assert not np.allclose(answer["errors"]["panels"][name]["unified"], 1.001 * wanted, rtol=2e-5)
+    here = answer["positions"][exponents().index(0.2)]
+    assert float(here["text"]["test"]) == pytest.approx(expected.test_error[30, 0], rel=1e-4)
+    assert not answer["draft"]
+    levels = predict(state.problem, state.sizes, step_exponents=0.2, ridges=0.2, theory="staircase")
+    shown = {level["from"]: level["y"] for level in answer["errors"]["panels"]["test"]["staircase"]}
+    assert shown[0.0] == pytest.approx(levels.test_error[0, 0], rel=1e-4)
+
+
+@pytest.mark.parametrize("n", [300, 1e5, 1e9])
+def test_a_draft_is_near_the_exact_curve(n: float) -> None:
+    state = State(n_samples=n)
+    frame, nodes = views.solve_frame(state.model_dump()), views.draft_nodes(n)
+    rough = views.solve_points(state.model_dump(), [None, *nodes], views.DRAFT)
+    draft = views.assemble(state, frame, rough, nodes, draft=True)
+    fine = predict(state.problem, state.sizes, step_exponents=exponents(), ridges=state.ridge, tolerance=1e-4)
+    found = np.array(draft["errors"]["panels"]["test"]["unified"])
+    np.testing.assert_allclose(found, fine.test_error[:, 0], rtol=5e-3)
+
+
+def test_a_position_between_those_of_the_slider(client: Client) -> None:
+    answer = client.get("/api/curves", params=SMALL | {"step_size": 3.0}).json()
+    state = State(**SMALL)
+    expected = predict(state.problem, state.sizes, 3.0, ridges=state.ridge)
+    assert answer["here"]["test"] == pytest.approx(expected.test_error[0, 0], rel=2e-5)
+    assert answer["state"]["step_exponent"] == pytest.approx(np.log(3) / np.log(200), abs=1e-5)
+    too_far = client.get("/api/curves", params=SMALL | {"step_size": 1e9})
+    assert too_far.status_code == 422
+    assert "step_size must lie between" in too_far.json()["detail"]
+
+
+@pytest.mark.parametrize("of", ["features", "weights"])
+def test_the_spectrum_is_the_prediction(client: Client, of: str) -> None:
+    asked = SMALL | {"step_exponent": 0.3}
+    answer = client.get(f"/api/spectrum/{of}", params=asked).json()
+    state = State(**asked)
+    expected = predict_spectrum(state.problem, state.sizes, state.eta, of=of, points=views.DENSITY_POINTS)
+    assert answer["edges"] == pytest.approx(expected.edges, rel=1e-4)
+    assert [10 ** spike["at"] for spike in answer["outliers"]] == pytest.approx(
+        [outlier.eigenvalue for outlier in expected.outliers], rel=1e-6
+    )
+    assert len(answer["outliers"]) == 1
+    # Areas are shares of eigenvalues.
+    area = sum(np.trapezoid(piece["y"], piece["x"]) for piece in answer["pieces"])
+    assert area == pytest.approx(1 - expected.atom, abs=0.03)
+
+
+def test_what_was_learned_adds_up(client: Client) -> None:
+    answer = client.get("/api/curves", params=SMALL).json()
+    here = answer["positions"][-1]
+    bars = answer["learned"]["bars"]
+    assert bars["wanted"] == pytest.approx([1, 0, 0, 0, 0, 0], abs=1e-9)
+    assert 0.5 < here["captured"][0] < 1
+    assert all(0 <= got <= there + 1e-9 for got, there in zip(here["captured"], bars["wanted"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"activation": "__import__('os').system('id')"}, "allowed"),
+        ({"activation": "exp(x**2)"}, ""),
+        ({"activation": "sign"}, ""),
+        ({"teacher": "0*h1"}, ""),
+        ({"ridge": 0}, "ridge"),
+        ({"ridge": "nan"}, "ridge"),
+        ({"n_samples": 1e31}, "n_samples"),
+        ({"n_samples": 10, "dim_per_sample": 0.01}, "at least 2"),
+        ({"rows": "round"}, "rows"),
+        ({"colour": "red"}, "colour"),
+        ({"activation": "x" * 201}, "activation"),
+    ],
+)
+def test_a_bad_state_is_refused_with_the_reason(client: Client, asked: dict[str, Any], reason: str) -> None:
+    answer = client.get("/api/curves", params=asked)
+    assert answer.status_code == 422
+    assert reason in answer.json()["detail"]
+    assert len(answer.json()["detail"]) > 10
+
+
+def test_only_its_own_name_is_answered(client: Client) -> None:
+    for host in ("evil.example", "127.0.0.1.evil.example:8765", "", "localhost.evil"):
+        assert client.get("/api/choices", headers={"host": host}).status_code == 400
+    for host in ("127.0.0.1:1", "localhost", "[::1]:8765", "LOCALHOST:80"):
+        assert client.get("/api/choices", headers={"host": host}).status_code == 200
+
+
+def test_only_the_page_may_change_anything(client: Client) -> None:
+    asked = {"state": SMALL, "replicas": 2}
+    good = token(client)
+    assert client.post("/api/simulations", json=asked).status_code == 403
+    assert client.post("/api/simulations", json=asked, headers={"x-firststep-token": "x"}).status_code == 403
+    for foreign in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+        assert client.post("/api/simulations", json=asked, headers=good | foreign).status_code == 403
+        assert client.delete("/api/simulations/abc", headers=good | foreign).status_code == 403
+    assert client.delete("/api/simulations/abc", headers=good).status_code == 404
+    assert client.get("/api/simulations").status_code == 405
+
+
+def test_sizes_of_requests_are_capped(client: Client) -> None:
+    assert client.get("/api/curves", params={"teacher": "x" * 5000}).status_code == 414
+    big = json.dumps({"state": {}, "more": "x" * 20_000})
+    headers = token(client) | {"content-type": "application/json"}
+    assert client.post("/api/simulations", data=big, headers=headers).status_code == 413
+
+    def stream() -> Iterator[bytes]:
+        for _ in range(40):
+            yield b"x" * 1000
+
+    # A body that does not say how long it is.
+    try:
+        code = client.post("/api/simulations", data=stream(), headers=headers).status_code
+    except requests.ConnectionError:
+        code = 400
+    assert code in (400, 411, 413)
+
+
+def test_rates_are_capped() -> None:
+    wall = server._Wall(None, ["localhost"])
+    allowed = [wall._allowed("someone") for _ in range(int(server.BURST) + 50)]
+    assert all(allowed[: int(server.BURST)])
+    assert not all(allowed)
+    assert wall._allowed("another")
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.script = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.found and self.found[-1][0] in ("script", "style"):
+            self.script += data.strip()
+
+
+def test_the_page_is_strict_and_asks_nobody_else(client: Client) -> None:
+    answer = client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    tags = _Tags()
+    tags.feed(answer.text)
+    assert not tags.script
+    ids = [attributes["id"] for _, attributes in tags.found if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in tags.found:
+        assert not any(name == "style" or name.startswith("on") for name in attributes), (
+            f"inline code in {tag}"
+        )
+        for name in ("src", "href"):
+            link = attributes.get(name) or "#"
+            assert link.startswith(("#", "page/")), link
+            if link.startswith("page/"):
+                assert client.get(f"/{link}").status_code == 200
+        if tag == "label" and attributes.get("for"):
+            assert attributes["for"] in ids
+    for file in PAGE.iterdir():
+        outside = set(re.findall(r"https?://[^\s\"'`]+", file.read_text())) - {"http://www.w3.org/2000/svg"}
+        assert not outside
+    assert client.get("/page/%2e%2e%2fapp.py").status_code == 404
+    assert client.get("/page/nothing.js").status_code == 404
+
+
+def test_no_mathematics_in_the_page() -> None:
+    """Numbers come from the server: the page may place them, but not compute logarithms or powers."""
+    code = "".join((PAGE / name).read_text() for name in ("app.js", "charts.js"))
+    used = set(re.findall(r"Math\.(\w+)", code))
+    assert used <= {"min", "max", "round", "floor", "abs"}
+
+
+def test_symbols_are_explained_as_in_the_table() -> None:
+    page, notation = (PAGE / "index.html").read_text(), (ROOT / "docs" / "notation.md").read_text()
+    terms = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", page))
+    assert set(re.findall(r'data-symbol="(\w+)"', page)) == set(terms)
+    in_the_limit = {"z", "beta", "hermite"}
+    for word in terms.keys() - in_the_limit:
+        assert f"`{word}`" in notation, f"{word} is not in docs/notation.md"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_can_be_computed(name: str) -> None:
+    state = State(**PRESETS[name])
+    frame = views.solve_frame(state.model_dump())
+    found = views.solve_points(state.model_dump(), [None, 0.3], views.DRAFT)
+    assert np.isfinite(found["test"]).all()
+    assert frame["random_features"]["test"] == pytest.approx(found["test"][0], rel=2e-2)
+
+
+def test_ladders_are_inside_the_limits() -> None:
+    for name, values in ladders().items():
+        assert values == sorted(set(values))
+        for value in (values[0], values[-1]):
+            State(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        State(),
+        State(teacher="tanh(2*x)", n_samples=1e24, step_samples_per_sample=0.5, rows="sphere"),
+        State(activation="0.5*x + relu(x)", readout="constant", initial_output="order_one", noise_std=0),
+    ],
+)
+def test_the_same_thing_elsewhere(state: State) -> None:
+    import click.testing
+
+    from firststep import cli
+    from firststep.experiment import expand, parse
+
+    (point, *_) = expand(parse(as_toml(state)))
+    assert (point.problem, point.ridge) == (state.problem, state.ridge)
+    assert point.sizes.n_samples == pytest.approx(state.sizes.n_samples, rel=1e-12)
+    done = click.testing.CliRunner().invoke(cli.main, [*shlex.split(as_command(state))[1:], "--json"])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)["rows"]
+    scope: dict[str, Any] = {}
+    exec(as_python(state), scope)
+    assert scope["outcome"].test_error[0, 0] == pytest.approx(row["test_error"], rel=1e-9)
+    expected = views.solve_points(state.model_dump(), [state.step_exponent], views.EXACT)
+    assert expected["test"][0] == pytest.approx(row["test_error"], rel=1e-5)
+
+
+def wait_for(client: Client, identity: str, seconds: float = 60) -> dict[str, Any]:
+    started = time.monotonic()
+    while True:
+        job: dict[str, Any] = client.get(f"/api/simulations/{identity}").json()
+        if job["status"] not in ("running", "cancelling"):
+            return job
+        assert time.monotonic() - started < seconds, job
+        time.sleep(0.1)
+
+
+def test_simulate_and_reuse(client: Client, store: str) -> None:
+    headers = token(client)
+    assert client.get("/api/simulated", params=SMALL).json() == {"points": None}
+    asked = {"state": SMALL, "replicas": 3}
+    job = client.post("/api/simulations", json=asked, headers=headers)
+    assert job.status_code == 201
+    assert client.post("/api/simulations", json=asked, headers=headers).status_code == 409
+    done = wait_for(client, job.json()["id"])
+    assert done["status"] == "finished", done["reason"]
+    assert done["points"]["replicas"] == 3
+    assert {entry["of"] for entry in done["spectra"]} == {"features", "weights"}
+    theory = client.get("/api/curves", params=SMALL).json()["errors"]["panels"]["train"]["unified"]
+    for i, alpha in enumerate(done["points"]["exponents"]):
+        mean, error = (done["points"]["train"][name][i] for name in ("mean", "stderr"))
+        assert abs(mean - theory[exponents().index(alpha)]) < 6 * error + 0.1 * mean
+    again = client.get("/api/simulated", params=SMALL | {"step_exponent": 0.4}).json()["points"]
+    assert again["test"] == done["points"]["test"]
+    from firststep.store import open_store
+
+    with open_store(store, read_only=True) as kept:
+        assert len({row["replica"] for row in kept.rows(source="simulation")}) == 3
+    # Nothing is computed twice.
+    count = Path(store).stat().st_size
+    second = client.post("/api/simulations", json=asked, headers=headers).json()
+    assert wait_for(client, second["id"])["points"] == done["points"]
+    assert Path(store).stat().st_size == count
+
+
+def test_a_simulation_can_be_cancelled(client: Client) -> None:
+    headers = token(client)
+    asked = {"state": SMALL | {"n_samples": 1000}, "replicas": 16}
+    identity = client.post("/api/simulations", json=asked, headers=headers).json()["id"]
+    time.sleep(0.3)
+    assert client.delete(f"/api/simulations/{identity}", headers=headers).status_code == 200
+    job = wait_for(client, identity)
+    assert job["status"] == "cancelled"
+    assert job["done"] < 16
+
+
+@pytest.mark.parametrize(("n", "reason"), [(1e12, "do not fit into a computer"), (3e4, "GiB"), (6e3, "min")])
+def test_a_simulation_that_would_not_fit_is_refused(client: Client, n: float, reason: str) -> None:
+    asked = {"state": SMALL | {"n_samples": n}, "replicas": 32}
+    answer = client.post("/api/simulations", json=asked, headers=token(client))
+    assert answer.status_code == 422
+    assert reason in answer.json()["detail"]
+    with pytest.raises(RefusedError):
+        check_budget(State(n_samples=n), 32)
+
+
+def test_overtaken_requests_are_never_started() -> None:
+    async def run() -> tuple[list[Any], int]:
+        pool = Pool(1)
+        pool.start()
+        service = Service(pool)
+        await pool.call(time.sleep, 0.0)
+
+        async def ask(number: int) -> Any:
+            async def work() -> Any:
+                await pool.call(time.sleep, 0.2)
+                return number
+
+            try:
+                return await service.newest("client", "view", work())
+            except Overtaken:
+                return None
+
+        tasks = []
+        for number in range(8):
+            tasks.append(asyncio.create_task(ask(number)))
+            await asyncio.sleep(0.005)
+        answers = list(await asyncio.gather(*tasks))
+        started = pool.started
+        await pool.stop()
+        return answers, started
+
+    answers, started = asyncio.run(run())
+    assert answers == [None] * 7 + [7]
+    assert started <= 3, "the first, the last, and the one to warm up"
+
+
+def test_a_slow_or_deadly_computation_is_given_up() -> None:
+    async def run() -> None:
+        pool = Pool(1, time_limit=0.3)
+        pool.start()
+        assert await pool.call(divmod, 7, 2) == (3, 1)
+        with pytest.raises(TooSlowError, match="longer than"):
+            await pool.call(time.sleep, 30.0)
+        assert await pool.call(divmod, 7, 3) == (2, 1)
+        with pytest.raises(LostError):
+            await pool.call(os._exit, 3)
+        assert await pool.call(divmod, 7, 4) == (1, 3)
+        with pytest.raises(ZeroDivisionError):
+            await pool.call(divmod, 1, 0)
+        await pool.stop()
+
+    asyncio.run(run())
+
+
+def test_a_cache_computes_once_and_forgets_the_oldest() -> None:
+    async def run() -> list[str]:
+        made = []
+        cache = Cache(2)
+
+        async def ask(key: str) -> str:
+            async def make() -> str:
+                await asyncio.sleep(0.01)
+                made.append(key)
+                return key.upper()
+
+            return str(await cache.fetch(key, make))
+
+        assert await asyncio.gather(*(ask("a") for _ in range(5))) == ["A"] * 5
+        for key in ("b", "c", "b", "a"):
+            await ask(key)
+        return made
+
+    assert asyncio.run(run()) == ["a", "b", "c", "a"]
+
+
+def test_its_own_schema_finds_no_500(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    schemathesis = pytest.importorskip("schemathesis")
+    app = server.create_app(store, pool=Pool(1, time_limit=2.0))
+
+    def refuse(state: State, replicas: int) -> None:
+        raise RefusedError("not in this test")
+
+    monkeypatch.setattr(app.state.simulations, "start", refuse)
+    seen = set()
+    with running(app) as client:
+        schema = schemathesis.openapi.from_url(f"{client.base}/api/openapi.json")
+        for found in schema.get_all_operations():
+
+            @settings(
+                max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+            )
+            @given(case=found.ok().as_strategy())
+            def fuzz(case: Any) -> None:
+                answer = case.call(headers={"x-firststep-token": app.state.token}, timeout=60)
+                seen.add((case.operation.path, answer.status_code))
+                # 503 is the stated answer to what takes too long.
+                assert answer.status_code < 500 or answer.status_code == 503, answer.text
+
+            fuzz()
+    assert ("/api/curves", 200) in seen
+    assert ("/api/choices", 200) in seen
+
+
+def test_the_static_version(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("firststep")
+    done = subprocess.run(
+        [program, "explore", "--export", str(tmp_path / "site"), "--size", "small", "--workers", "1"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "files written" in done.stderr
+    site = tmp_path / "site"
+    assert 'content="static"' in (site / "index.html").read_text()
+    choices = json.loads((site / "data" / "choices.json").read_text())
+    for p in range(len(choices["presets"])):
+        curves = json.loads((site / "data" / f"curves-{p}-0-0.json").read_text())
+        assert len(curves["positions"]) == len(exponents())
+        spectra = json.loads((site / "data" / f"spectra-features-{p}-0.json").read_text())
+        assert len(spectra["nearest"]) == len(exponents())
+        assert spectra["spectra"]
+
+
+def test_the_network_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    import click.testing
+
+    from firststep.cli_explore import explore
+
+    calls = []
+    monkeypatch.setattr(server, "serve", lambda *args, **options: calls.append((args, options)))
+    quiet = click.testing.CliRunner().invoke(explore, ["--no-open"])
+    assert (quiet.exit_code, "Warning" in quiet.output) == (0, False)
+    loud = click.testing.CliRunner().invoke(explore, ["--no-open", "--host", "0.0.0.0"])
+    assert "open to everyone" in loud.output
+    assert calls[0][0][0] == "127.0.0.1"
