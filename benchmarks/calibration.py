@@ -20,12 +20,12 @@ from typing import Any
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import numpy as np  # noqa: E402 - not before the lines above
+from scipy.linalg import cho_factor, cho_solve  # noqa: E402
 
-from firststep import Problem, Sizes
-from firststep.gaussian import expectation
-from firststep.network import NoPopulationError, gradient_step, population_test_error
+from firststep import Problem, Sizes  # noqa: E402
+from firststep.gaussian import expectation  # noqa: E402
+from firststep.network import NoPopulationError, gradient_step, population_test_error  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 DRAWS = HERE / "results" / "calibration_draws.jsonl"
@@ -33,9 +33,10 @@ RESULT = HERE / "results" / "calibration.json"
 FIGURE = HERE.parent / "docs" / "images" / "calibration.svg"
 
 SEED = 20261115
-PROBLEMS = 110
-# Relative standard error of the test error at which a problem is finished, and how many draws may be spent on it.
-WANTED, FEWEST, MOST = 0.0038, 10, 80
+PROBLEMS = 104
+# Relative standard error of the test error at which a problem is finished, and the draws that are spent on it: fewer
+# would let a run of alike draws end a problem too early.
+WANTED, FEWEST, MOST = 0.0038, 20, 120
 FITS, NOISES, TEST_SAMPLES = 4, 2, 8000
 # Largest product n d N.
 LARGEST_WORK = 2.5e9
@@ -197,50 +198,52 @@ def _ridge(design: Any, targets: Any, ridge: float) -> tuple[Any, Any]:
 
 
 def mean_of(draws: list[dict[str, list[float]]], name: str) -> tuple[float, float]:
-    """Mean and standard error over the draws, after regression on the controls where that lowers the error."""
+    """Mean and standard error over the draws, after regression on the controls."""
     values = np.array([draw[name][0] for draw in draws])
-    count = len(values)
-    best = float(values.mean()), float(values.std(ddof=1) / math.sqrt(count))
     controls = np.array([draw["controls"] for draw in draws])
-    controls = controls[:, np.ptp(controls, axis=0) > 0]
-    if count < 4 * controls.shape[1]:
-        return best
+    count = len(values)
     design = np.concatenate([np.ones((count, 1)), controls], axis=1)
     inverse = np.linalg.pinv(design.T @ design)
     fit = inverse @ design.T @ values
     left = values - design @ fit
     # The intercept's own variance: what is left over, and what the estimated slopes cost.
-    error = math.sqrt(float(left @ left) / (count - design.shape[1]) * inverse[0, 0])
-    return (float(fit[0]), error) if error < best[1] else best
+    return float(fit[0]), math.sqrt(float(left @ left) / (count - design.shape[1]) * inverse[0, 0])
 
 
 def simulate(stop: int) -> None:
-    """Append finished problems to the file of draws."""
-    done = {line["index"] for line in _lines()} if DRAWS.exists() else set()
+    """Draw until every problem is finished; what is there already is kept."""
     DRAWS.parent.mkdir(exist_ok=True)
-    for index in range(stop):
-        if index in done:
-            continue
-        now = case(index)
-        simulation, draws, started = Simulation(now), [], time.perf_counter()
+    known = _draws()
+    # Those with the fewest draws first, so that a run that is stopped has seen as many problems as it could.
+    for index in sorted(range(stop), key=lambda index: len(known.get(index, []))):
+        draws = known.get(index, [])
+        simulation, started, before = Simulation(case(index)), time.perf_counter(), len(draws)
         while len(draws) < MOST:
-            draws.append(simulation.draw(len(draws)))
             if len(draws) >= FEWEST:
                 mean, error = mean_of(draws, "test_error")
                 if error < WANTED * mean:
                     break
-        with DRAWS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"index": index, "draws": draws}) + "\n")
-        mean, error = mean_of(draws, "test_error")
-        seconds = time.perf_counter() - started
-        print(
-            f"{index:3d} {len(draws):3d} draws {mean:.4f} ± {100 * error / mean:.2f} %  {seconds:.0f} s",
-            flush=True,
-        )
+            draws.append(simulation.draw(len(draws)))
+        if len(draws) > before:
+            with DRAWS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"index": index, "first": before, "draws": draws[before:]}) + "\n")
+            mean, error = mean_of(draws, "test_error")
+            spent = time.perf_counter() - started
+            print(
+                f"{index:3d} {len(draws):3d} draws {mean:.4f} ± {100 * error / mean:.2f} %  {spent:.0f} s",
+                flush=True,
+            )
 
 
-def _lines() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in DRAWS.read_text(encoding="utf-8").splitlines()]
+def _draws() -> dict[int, list[dict[str, list[float]]]]:
+    """Draws of each problem so far."""
+    found: dict[int, list[dict[str, list[float]]]] = {}
+    if DRAWS.exists():
+        for line in DRAWS.read_text(encoding="utf-8").splitlines():
+            part = json.loads(line)
+            if part.get("first", 0) == len(found.setdefault(part["index"], [])):
+                found[part["index"]] += part["draws"]
+    return found
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ WIDTH = 300
 ALPHAS = np.logspace(-3, 5, 13)
 # Kernel ridge regression needs the n x n matrix several times over.
 MOST_FOR_KERNEL = 4000
-MOST_FOR_XRFM = 20_000
+MOST_FOR_XRFM = 3000
 
 TITLES = {"single-index": "Single-index data", "real": "Real data"}
 

@@ -8,7 +8,10 @@ from pathlib import Path
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
-import firststep
+# Dask tells what it does in many lines unless asked not to.
+os.environ["DASK_DISTRIBUTED__LOGGING__DISTRIBUTED"] = "warning"
+
+import firststep  # noqa: E402 - not before the lines above
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
@@ -42,6 +45,17 @@ autosummary_context = {"public": firststep.__all__}
 autodoc_typehints = "none"  # numpydoc's sections say the types in words
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
+
+
+def _skip(app, what, name, obj, skip, options):
+    # scikit-learn gives every estimator methods whose texts refer to its own manual.
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
+def setup(app):
+    """Leave out what is not ours."""
+    app.connect("autodoc-skip-member", _skip)
+
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",

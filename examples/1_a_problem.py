@@ -2,9 +2,9 @@ r"""
 A problem
 =========
 
-What is studied is always the same sentence with other words in it: a two-layer network with activation :math:`\sigma`
-learns labels :math:`y = s(\beta\cdot x) + \varepsilon` from Gaussian inputs. :class:`firststep.Problem` holds the words,
-:class:`firststep.Sizes` the numbers.
+What is studied is always the same sentence with other words in it: a two-layer network with activation
+:math:`\sigma` learns labels :math:`y = s(\beta\cdot x) + \varepsilon` from Gaussian inputs.
+:class:`firststep.Problem` holds the words, :class:`firststep.Sizes` the numbers.
 """
 
 from firststep import Problem, Sizes
@@ -15,9 +15,9 @@ print(problem)
 print(sizes)
 
 # %%
-# ``"h1 + h2/sqrt(2)"`` is written with the Hermite polynomials :math:`H_1(x) = x` and :math:`H_2(x) = x^2 - 1`. They
-# are what the theory sees of a function: how much of each degree there is, that is
-# :math:`c_k = E[\sigma(Z) H_k(Z)]/k!` for a standard normal Z.
+# ``"h1 + h2/sqrt(2)"`` is written with the Hermite polynomials :math:`H_1(x) = x` and :math:`H_2(x) = x^2 -
+# 1`. They are what the theory sees of a function: how much of each degree there is, that is :math:`c_k =
+# E[\sigma(Z) H_k(Z)]/k!` for a standard normal Z.
 
 for word, what in (("activation", problem.activation), ("teacher", problem.teacher)):
     print(f"{word:10} c_0 … c_4 =", *(f"{c:+.4f}" for c in what.hermite(5)))
@@ -51,8 +51,8 @@ plt.show()
 # Functions of your own
 # ---------------------
 #
-# An expression in ``x``, a list of Hermite coefficients or a Python function will do, for the activation as for the
-# teacher. Expressions are parsed and never executed.
+# An expression in ``x``, a list of Hermite coefficients or a Python function will do, for the activation as
+# for the teacher. Expressions are parsed and never executed.
 
 from firststep import function
 
@@ -61,8 +61,8 @@ print(function([0, 1, 0.5]))
 print(function(np.arctan, derivative=lambda x: 1 / (1 + x**2), name="arctan").hermite(4).round(4))
 
 # %%
-# A problem that the theory does not cover is not refused, it is named. Here one gradient step has nothing to hold on to,
-# because the teacher has no linear part:
+# A problem that the theory does not cover is not refused, it is named. Here one gradient step has nothing to
+# hold on to, because the teacher has no linear part:
 
 for sentence in Problem("relu", "h2").concerns(sizes):
     print("-", sentence)
@@ -75,4 +75,6 @@ for sentence in Problem("relu", "h2").concerns(sizes):
 
 print(Sizes.from_moniri(n_samples=1000, phi=0.5, psi=2 / 3))
 print(Sizes.from_ba(dim=500, psi1=2, psi2=1.5))
-print(f"d/n = {sizes.sample_ratio}, d/N = {sizes.width_ratio:.4f}, and at alpha = 0.3 the step size is {sizes.step_size(0.3):.3f}")
+print(
+    f"d/n = {sizes.sample_ratio}, d/N = {sizes.width_ratio:.4f}; alpha = 0.3 is step size {sizes.step_size(0.3):.3f}"
+)

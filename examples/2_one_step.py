@@ -2,9 +2,9 @@ r"""
 One step
 ========
 
-What exactly is trained: one full-batch gradient step on the first layer, on a first sample of :math:`n_0` points, in
-closed form; then ridge regression for the second layer on a second, independent sample of n points. First by hand, then
-by :func:`firststep.simulate`.
+What exactly is trained: one full-batch gradient step on the first layer, on a first sample of :math:`n_0`
+points, in closed form; then ridge regression for the second layer on a second, independent sample of n
+points. First by hand, then by :func:`firststep.simulate`.
 """
 
 import numpy as np
@@ -34,15 +34,18 @@ print(f"norm of the rank-one part {np.linalg.norm(spike, 2):.3f}")
 print(f"norm of their difference  {np.linalg.norm(step.gradient - spike, 2):.3f}")
 
 # %%
-# The rank-one part is :math:`c_1\, a\, b^\top` with :math:`b = X^\top (y - f_0)/n_0`: all neurons move along the one
-# direction b, each in proportion to its readout. The direction knows the teacher's; how well is a formula.
+# The rank-one part is :math:`c_1\, a\, b^\top` with :math:`b = X^\top (y - f_0)/n_0`: all neurons move along
+# the one direction b, each in proportion to its readout. The direction knows the teacher's; how well is a
+# formula.
 
 cosine = step.direction @ draw.beta / np.linalg.norm(step.direction)
-print(f"squared cosine of b with beta: drawn {cosine**2:.3f}, in the limit {predict(problem, sizes, 0.0).alignment:.3f}")
+print(
+    f"squared cosine of b with beta: drawn {cosine**2:.3f}, in the limit {predict(problem, sizes, 0.0).alignment:.3f}"
+)
 
 # %%
-# So the weights after the step are a random matrix with a spike, whose largest singular value leaves the bulk once the
-# step is large enough.
+# So the weights after the step are a random matrix with a spike, whose largest singular value leaves the bulk
+# once the step is large enough.
 
 import matplotlib.pyplot as plt
 
@@ -68,8 +71,8 @@ plt.show()
 # Fit and measure, many times
 # ---------------------------
 #
-# :func:`firststep.simulate` does all of this for many step sizes and ridges on the same draws, and repeats it. Gains
-# against the network without a step are paired: the luck of a draw cancels in them.
+# :func:`firststep.simulate` does all of this for many step sizes and ridges on the same draws, and repeats
+# it. Gains against the network without a step are paired: the luck of a draw cancels in them.
 
 sizes = Sizes(n_samples=400, dim=200, width=300)
 exponents = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
@@ -87,11 +90,18 @@ for i, alpha in enumerate(exponents):
     )
 
 # %%
-# Both answers have the same names. :func:`firststep.compare` asks both and knows the distance between them, in standard
-# errors. All rows come from the same draws: a lucky sample of labels moves all errors of a column together, so ten distances
-# of two may be one surprise and not ten. The gains are the sharper test.
+# Both answers have the same names. :func:`firststep.compare` asks both and knows the distance between them,
+# in standard errors. All rows come from the same draws: a lucky sample of labels moves all errors of a column
+# together, so ten distances of two may be one surprise and not ten. The gains are the sharper test.
 
 both = compare(
-    problem, sizes, step_exponents=[0.2, 0.4], ridges=[0.01, 0.1], replicas=20, seed=0, workers=1, progress=False
+    problem,
+    sizes,
+    step_exponents=[0.2, 0.4],
+    ridges=[0.01, 0.1],
+    replicas=20,
+    seed=0,
+    workers=1,
+    progress=False,
 )
 print(both.table())

@@ -26,12 +26,16 @@ LEVELS = {
     "compare": 3,
     "estimator": 3,
     "figures": 3,
+    "spectra": 3,
+    "spectrum_figures": 4,
     "experiment": 4,
     "diagnose": 4,
     "report": 5,
     "explorer": 5,
     "cli_experiments": 6,
     "cli_diagnose": 6,
+    "cli_spectrum": 6,
+    "cli_explore": 6,
     "cli": 7,
     "__main__": 8,
     "__init__": 9,
@@ -39,7 +43,19 @@ LEVELS = {
 NEVER = {("theory", "network")}  # downwards, and still forbidden
 
 # Packages that take long to import or belong to an extra: loaded by the function that uses them.
-HEAVY = {"matplotlib", "rich", "pandas", "sklearn", "dask", "distributed", "torch", "pydantic", "xarray"}
+HEAVY = {
+    "matplotlib",
+    "rich",
+    "pandas",
+    "sklearn",
+    "dask",
+    "distributed",
+    "torch",
+    "pydantic",
+    "xarray",
+    "fastapi",
+    "uvicorn",
+}
 
 
 def imported_modules(path: str, source: str) -> set[str]:

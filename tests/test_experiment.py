@@ -1,5 +1,6 @@
 """Experiment files, plans and execution: nothing is computed twice, lost, or changed."""
 
+import contextlib
 import json
 import os
 import random
@@ -14,9 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
 pytest.importorskip("pydantic")
 
+from firststep.cli import main
 from firststep.experiment import ExperimentError, build_figures, collect, expand, load, parse, plan, run
 from firststep.experiment import runner as runner_module
 from firststep.experiment.execution import ExecutorBackend, LocalBackend, execute
@@ -717,10 +720,10 @@ def test_a_full_disk_stops_a_run_and_loses_nothing(tmp_path: Path, reference: li
 # The commands.
 
 
-def firststep(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "firststep", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+def firststep(*arguments: str, cwd: Path) -> Result:
+    """Run a command in this process, in a folder."""
+    with contextlib.chdir(cwd):
+        return CliRunner().invoke(main, list(arguments), prog_name="firststep")
 
 
 def test_the_commands_work_together(tmp_path: Path) -> None:
@@ -729,7 +732,7 @@ def test_the_commands_work_together(tmp_path: Path) -> None:
     assert json.loads(dry.stdout)["points"] == 24
     assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
     done = firststep("run", "small.toml", "--json", "--jobs", "1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["missing"] == 0
     status = json.loads(firststep("status", "--json", "--check", cwd=tmp_path).stdout)
     assert status["experiments"]["small"]["present"] == 24
@@ -737,7 +740,7 @@ def test_the_commands_work_together(tmp_path: Path) -> None:
     exported = firststep(
         "export", "rows.csv", "--where", "source=simulation", "--where", "replica=1", cwd=tmp_path
     )
-    assert exported.returncode == 0, exported.stderr
+    assert exported.exit_code == 0, exported.stderr
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 7
 
 
@@ -746,16 +749,16 @@ def test_mistakes_end_with_2_and_failures_with_1(tmp_path: Path) -> None:
         with_changes(("ridge = ", "rigde = "), ('teacher = "', 'techer = "'))
     )
     wrong = firststep("run", "wrong.toml", cwd=tmp_path)
-    assert wrong.returncode == 2
+    assert wrong.exit_code == 2
     assert len([line for line in wrong.stderr.splitlines() if "did you mean" in line]) == 2
     assert "Traceback" not in wrong.stderr
     missing = firststep("status", cwd=tmp_path)
-    assert missing.returncode == 1
+    assert missing.exit_code == 1
     assert "there is no store" in missing.stderr
     (tmp_path / "foreign.db").write_text("notes")
     (tmp_path / "right.toml").write_text(TEXT)
     foreign = firststep("run", "right.toml", "--store", "foreign.db", cwd=tmp_path)
-    assert foreign.returncode == 1
+    assert foreign.exit_code == 1
     assert "not a firststep store" in foreign.stderr
     assert (tmp_path / "foreign.db").read_text() == "notes"
 

@@ -160,6 +160,77 @@ def test_rescaling_activation_and_ridge_together_leaves_the_errors(step_size):
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
+def spiked_matrix(size, rank, dtype, spike=10.0):
+    """A covariance matrix with outliers, like that of features after a large step."""
+    rng = np.random.default_rng(6)
+    rows = rng.standard_normal((rank, size)) / math.sqrt(rank)
+    rows[0] *= spike
+    return (rows.T @ rows).astype(dtype), rng.standard_normal(size)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-5)])
+@pytest.mark.parametrize("rank", [5, 200, 400])
+@pytest.mark.parametrize(
+    "shifts", [[0.1], [3.0, 0.01, 0.02], np.logspace(-3, 2, 9), [0.5, 0.5], [100.0, 200.0]]
+)
+def test_krylov_spaces_solve_for_every_shift(dtype, tolerance, rank, shifts):
+    matrix, right = spiked_matrix(300, rank, dtype)
+    solutions = network.shifted_solve(matrix.copy(), right, np.array(shifts))
+    top = np.linalg.norm(matrix, 2)
+    for shift, solution in zip(shifts, solutions, strict=True):
+        exact = np.linalg.solve(matrix.astype(float) + shift * np.eye(300), right)
+        rounding = 3 * np.finfo(dtype).eps * (top + shift) / shift
+        assert np.linalg.norm(solution - exact) < max(tolerance, rounding) * np.linalg.norm(exact)
+
+
+def test_krylov_spaces_reach_tiny_shifts():
+    matrix, right = spiked_matrix(300, 400, "float64")
+    shifts = np.logspace(-12, 0, 13)
+    solutions = network.shifted_solve(matrix.copy(), right, shifts)
+    exact = [np.linalg.solve(matrix + shift * np.eye(300), right) for shift in shifts]
+    np.testing.assert_allclose(solutions, exact, rtol=1e-7, atol=1e-7)
+
+
+def test_krylov_spaces_that_stop_short_are_replaced_and_never_used(monkeypatch):
+    matrix, right = spiked_matrix(300, 400, "float64")
+    monkeypatch.setattr(network, "KRYLOV_STEPS", 8)
+    shifts = np.array([0.01, 0.02, 3.0])
+    with pytest.raises(RuntimeError, match=r"no solution for ridges 0\.01 to 3"):
+        network.shifted_solve(matrix.copy(), right, shifts)
+    monkeypatch.setattr(network, "KRYLOV_RANGE", 1.0)
+    exact = [np.linalg.solve(matrix + shift * np.eye(300), right) for shift in shifts]
+    np.testing.assert_allclose(network.shifted_solve(matrix.copy(), right, shifts), exact, atol=1e-10)
+
+
+def test_no_labels_have_no_coefficients():
+    path = network.ridge_path(np.random.default_rng(0).standard_normal((400, 300)), np.zeros(400), [0.1, 1.0])
+    np.testing.assert_array_equal(path.coefficients, 0.0)
+    np.testing.assert_array_equal(path.train_error, 0.0)
+
+
+def test_moments_add_up_to_the_fit_of_all_rows():
+    rng = np.random.default_rng(3)
+    design, labels = rng.standard_normal((50, 20)), rng.standard_normal(50)
+    one, other = network.Moments.none(20), network.Moments.none(20)
+    one.add(design[:7], labels[:7])
+    one.add(design[7:30], labels[7:30])
+    other.add(design[30:], labels[30:])
+    path = one.plus(other).path([0.1, 2.0], degrees=True)
+    whole = network.ridge_path(design, labels, [0.1, 2.0], degrees=True)
+    for name in ("coefficients", "train_error", "train_mse", "norm_squared", "degrees_of_freedom"):
+        np.testing.assert_allclose(getattr(path, name), getattr(whole, name), rtol=1e-11, err_msg=name)
+
+
+def test_features_after_a_step_are_those_of_the_weights_after_it():
+    inputs, _, weights, _, _ = arrays()
+    gradient = np.random.default_rng(8).standard_normal(weights.shape)
+    for dtype, tolerance in (("float64", 1e-13), ("float32", 1e-5)):
+        x, w, g = (array.astype(dtype) for array in (inputs, weights, gradient))
+        after = network.features_after(x @ w.T, x @ g.T, 0.7, function("tanh"))
+        assert after.dtype == dtype
+        np.testing.assert_allclose(after, np.tanh(inputs @ (weights + 0.7 * gradient).T), atol=tolerance)
+
+
 def test_unknown_side_is_refused():
     with pytest.raises(ValueError, match="side must be"):
         network.ridge_path(np.ones((2, 2)), np.ones(2), [1.0], "left")
@@ -193,6 +264,30 @@ def test_population_test_error_is_the_mean_over_a_large_sample(name, teacher):
     labels = target(inputs @ beta) + 0.2 * rng.standard_normal(len(inputs))
     losses = (labels - coefficients @ activation(inputs @ weights.T).T) ** 2
     assert_within(losses.mean(axis=1) - exact, losses.std(axis=1) / math.sqrt(len(inputs)))
+
+
+@pytest.mark.parametrize("name", ["relu", "erf", "tanh", "h2"])
+@pytest.mark.parametrize("teacher", ["h1 + h2/sqrt(2)", "sin(2*x)"])
+def test_neurons_close_to_each_other_are_taken_apart_from_the_rest(name, teacher, monkeypatch):
+    _, _, weights, readout, beta = arrays(d=300, width=400)
+    weights[::50] += 3 * np.outer(np.where(np.arange(8) % 2, 1, -1), beta)
+    gram, overlaps = weights @ weights.T, weights @ beta
+    arguments = np.stack([readout, 3 * readout]), gram, overlaps, function(name), function(teacher), 0.1
+    terms, blocks = [], network._series_blocks
+
+    def recorded(gram, scales, series, variance):
+        terms.append(len(series))
+        return blocks(gram, scales, series, variance)
+
+    monkeypatch.setattr(network, "_series_blocks", recorded)
+    apart = network.population_test_error(*arguments)
+    monkeypatch.setattr(network, "SERIES_SIZE", 1000)
+    together = network.population_test_error(*arguments)
+    np.testing.assert_allclose(apart, together, rtol=1e-11)
+    # The second time by the closed form, or by as many terms as the closest pair needs.
+    assert len(terms) == (1 if function(name).has_covariance else 2)
+    assert terms[0] < 40
+    assert terms[0] < terms[-1] or len(terms) == 1
 
 
 def test_population_test_error_of_parallel_neurons_without_closed_form_is_refused():

@@ -317,6 +317,47 @@ def test_replica_checks_its_options_too(option):
         run_replica(QUADRATIC, SMALL, [1.0], [0.1], **option)
 
 
+@pytest.mark.parametrize("sizes", [Sizes(90, 30, 45, 70), Sizes(40, 30, 60)])
+@pytest.mark.parametrize("test", ["population", "sample"])
+def test_blocks_of_rows_change_only_the_rounding(sizes, test):
+    arguments = QUADRATIC, sizes, [0.0, 5.0], [0.05, 0.3, 1.0]
+    options = {"replicas": 2, "test": test, "n_test": 100, "extras": ("weights", "degrees")}
+    whole = simulate(*arguments, **options)
+    with ThreadPoolExecutor(2) as executor:
+        spread = simulate(*arguments, **options, block_rows=17, parts=3, executor=executor)
+    for blocks in (simulate(*arguments, **options, block_rows=32), spread):
+        assert blocks.values.keys() == whole.values.keys()
+        for name, value in whole.values.items():
+            np.testing.assert_allclose(blocks.values[name], value, rtol=1e-8, atol=1e-11, err_msg=name)
+
+
+def test_blocks_of_rows_hold_no_more_than_a_block():
+    sizes = Sizes(20000, 100, 120)
+    tracemalloc.start()
+    try:
+        run_replica(QUADRATIC, sizes, [1.0], [0.1, 1.0], block_rows=500)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    estimate = estimate_memory(sizes, block_rows=500, n_step_sizes=2) - INTERPRETER_MEMORY
+    assert peak < estimate < 3 * peak
+    assert estimate < 0.2 * (estimate_memory(sizes) - INTERPRETER_MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"parts": 2}, "parts need block_rows"),
+        ({"parts": 2, "block_rows": 10}, "parts need an executor"),
+        ({"block_rows": 0}, "block_rows must be at least 1"),
+        ({"block_rows": 10, "extras": EVERYTHING}, "spiked, gaussian, linear need the samples as a whole"),
+    ],
+)
+def test_blocks_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        simulate(QUADRATIC, SMALL, 1.0, **options)
+
+
 def test_single_precision_is_close_to_double():
     """Within a hundredth of the standard error of eight replicas, and 1e-4 of each value."""
     sizes = Sizes(400, 200, 300)
@@ -404,7 +445,7 @@ def test_gaussian_equivalent_has_the_errors_of_random_features():
         ({"dtype": "float16"}, "dtype must be float64 or float32"),
         ({"test": "exact"}, "test must be one of auto, population, sample"),
         ({"n_test": 1}, "n_test must be at least 2"),
-        ({"extras": ("spikes",)}, "extras must be among spiked, gaussian, linear, weights; got 'spikes'"),
+        ({"extras": ("spikes",)}, "extras must be among spiked, .*, degrees; got 'spikes'"),
         ({"ridges": [0.1, -1.0]}, "ridge must be positive"),
         ({"step_sizes": [-1.0]}, "step sizes must be finite and not negative"),
         ({"step_exponents": [0.1]}, "not both"),
@@ -551,7 +592,8 @@ def test_memory_estimate_covers_what_is_used(sizes, dtype, options):
 def test_run_that_cannot_fit_is_refused_before_it_starts():
     huge = Sizes(200_000, 100_000, 150_000)
     with pytest.raises(
-        MemoryError, match=r"needs about .* GiB .* are available: use smaller sizes or dtype='float32'"
+        MemoryError,
+        match=r"needs about .* GiB .* are available: use block_rows=1000, smaller sizes or dtype='float32'",
     ):
         simulate(QUADRATIC, huge, 1.0)
     need = estimate_memory(SMALL)

@@ -1,8 +1,8 @@
 """The table of formulas: every citation in a docstring, with its function, its tests and where it is shown.
 
-Nothing in the table is written by hand: sources are the citations ``[Moniri24, eq. 2]`` in docstrings, tests are those that
-refer to the function, and it is shown by the figures and pages whose code leads to it. A formula without a test and an unknown
-key fail the build.
+Nothing in the table is written by hand: sources are the citations ``[Moniri24, eq. 2]`` in docstrings, tests are
+those that refer to the function, and it is shown by the figures and pages whose code leads to it. A formula without a
+test and an unknown key fail the build.
 """
 
 import ast
@@ -153,7 +153,9 @@ def definitions(package: Path) -> dict[str, Definition]:
             docstring = ast.get_docstring(node) or ""
             inside = frozenset(references(node, known)) if name else frozenset()
             if name:
-                found[f"{module}.{name}"] = Definition(f"{module}.{name}", docstring, inside, ">>>" in docstring)
+                found[f"{module}.{name}"] = Definition(
+                    f"{module}.{name}", docstring, inside, ">>>" in docstring
+                )
     return found
 
 
@@ -264,7 +266,9 @@ def _checks(
     stem = definition.name.split(".")
     if not found:
         above = {
-            name for name, reach in below.items() if definition.name in reach and name.split(".")[1] == stem[1]
+            name
+            for name, reach in below.items()
+            if definition.name in reach and name.split(".")[1] == stem[1]
         }
         found = [test for test, targets in tests.items() if targets & above]
     # The module's own test file first.
@@ -307,7 +311,13 @@ def markdown(table: Iterable[Row]) -> str:
         if row.definition.tested_by_example:
             checked = f"{checked}, and its own example" if checked else "its own example"
         source = f"[{row.key}{', ' + row.place if row.place else ''}](#ref-{row.key.lower()})"
-        cells = (source, _escaped(row.definition.summary), _target(row.definition.name), checked, _few(row.shown))
+        cells = (
+            source,
+            _escaped(row.definition.summary),
+            _target(row.definition.name),
+            checked,
+            _few(row.shown),
+        )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -332,7 +342,9 @@ def setup(app: "Sphinx") -> dict[str, bool]:
                 table = rows()
             except ValueError as error:
                 raise self.severe(str(error)) from None
-            chosen = [row for row in table if (row.key not in others if wanted == ["*"] else row.key in wanted)]
+            chosen = [
+                row for row in table if (row.key not in others if wanted == ["*"] else row.key in wanted)
+            ]
             if not chosen:
                 raise self.severe(f"no docstring cites {self.arguments[0]}")
             for row in chosen:

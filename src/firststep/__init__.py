@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from firststep.problem import Outcome as Outcome
     from firststep.problem import Problem as Problem
     from firststep.problem import Sizes as Sizes
+    from firststep.problem import Spectrum as Spectrum
     from firststep.simulate import simulate as simulate
+    from firststep.spectra import simulate_spectrum as simulate_spectrum
     from firststep.theory import predict as predict
+    from firststep.theory.spectrum import critical_steps as critical_steps
+    from firststep.theory.spectrum import predict_spectrum as predict_spectrum
 
 __version__ = "0.1.0"
 
@@ -35,6 +39,10 @@ _PUBLIC = {
     "Outcome": "problem",
     "compare": "compare",
     "Comparison": "compare",
+    "predict_spectrum": "theory.spectrum",
+    "simulate_spectrum": "spectra",
+    "Spectrum": "problem",
+    "critical_steps": "theory.spectrum",
     "OneStepRegressor": "estimator",
     "OneStepClassifier": "estimator",
     "OneStepFeatures": "estimator",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from firststep import cli_diagnose, cli_experiments, cli_explore
+from firststep import cli_diagnose, cli_experiments, cli_explore, cli_spectrum
 
 if TYPE_CHECKING:
     from firststep.compare import Comparison
@@ -549,6 +549,70 @@ def compare(
         _show_comparison(comparison, notes, as_json, replicas=replicas, seed=seed)
         if plot:
             _save(asked.figure([comparison.simulated], theories), plot, notes)
+
+
+@main.command(cls=_Command, examples=cli_spectrum.EXAMPLES)
+@problem_options
+@_option(
+    "--of",
+    heading="Spectrum",
+    default=cli_spectrum.KINDS[0],
+    type=click.Choice(cli_spectrum.KINDS),
+    help="Eigenvalues of F F^T/n or of W W^T after the step.",
+)
+@_option("--points", heading="Spectrum", default="200", type=WHOLE, help="Points of the density.")
+@_option(
+    "--simulate",
+    heading="Simulation",
+    is_flag=False,
+    flag_value="1",
+    metavar="[REPLICAS]",
+    type=WHOLE,
+    show_default=False,
+    help="Add spectra of this many drawn networks (1 if no number is given).",
+)
+@_option("--seed", heading="Simulation", default="0", type=WHOLE, help="Same seed, same numbers.")
+@output_options
+def spectrum(
+    of: str,
+    points: int,
+    simulate: int | None,
+    seed: int,
+    as_json: bool,
+    plot: str | None,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Bulk, edges and outliers of features or weights, predicted and simulated."""
+    with _remarks(quiet) as notes:
+        if options["step_size"] is None and options["step_exponent"] is None:
+            options["step_exponent"] = (cli_spectrum.STEP_EXPONENT,)
+        asked = _Question(options | {"ridge": 1.0})
+        asked.check_plot(plot)
+        cli_spectrum.run(
+            asked.problem,
+            asked.sizes,
+            asked.step_sizes.tolist(),
+            of=of,
+            points=points,
+            simulate=simulate,
+            seed=seed,
+            as_json=as_json,
+            plot=plot,
+            say=_say,
+            tell=notes.tell,
+        )
+
+
+# No ridge plays a part in a spectrum, and one step size is enough for a picture.
+spectrum.params = [param for param in spectrum.params if param.name != "ridge"]
+for _param in spectrum.params:
+    if _param.name == "step_exponent" and isinstance(_param, click.Option):
+        _param.show_default = str(cli_spectrum.STEP_EXPONENT)
+    if _param.name == "plot" and isinstance(_param, click.Option):
+        _param.help = (
+            "Draw the histogram, or for more than three step sizes the ladder of spikes (.png, .svg or .pdf)."
+        )
 
 
 @main.command(

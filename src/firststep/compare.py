@@ -29,6 +29,15 @@ class Comparison:
         With standard errors, so from at least two replicas.
     predicted : mapping of str to Outcome
         By the name of the theory.
+
+    Examples
+    --------
+    >>> problem, sizes = Problem("tanh", "identity", noise_std=0.5), Sizes(100, 50, 75)
+    >>> both = compare(problem, sizes, [0.0, 2.0], replicas=4, theory=["unified", "random_features"], workers=1)
+    >>> both.quantities
+    ('train_error', 'test_error', 'train_gain', 'test_gain')
+    >>> both.distances("test_error", "unified").shape, len(both.rows())
+    ((2, 1), 4)
     """
 
     simulated: Outcome
@@ -91,7 +100,7 @@ class Comparison:
             return cast(Array, np.where(difference == 0, 0.0, difference / stderr))
 
     def relative_differences(self, quantity: str, theory: str | None = None) -> Array:
-        """(simulated - predicted)/|predicted|, of shape (S, R); NaN where 0 was predicted."""
+        """Simulated minus predicted over the size of the predicted, of shape (S, R); NaN where 0 was predicted."""
         difference = self.differences(quantity, theory)
         predicted = np.abs(self._grid(self.predicted[self._theory(theory)].values[quantity]))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -128,7 +137,7 @@ class Comparison:
         return rows
 
     def summary(self) -> dict[str, dict[str, dict[str, float | None]]]:
-        """Largest and median |distance| in standard errors, for each theory and quantity.
+        """Largest and median size of the distance in standard errors, for each theory and quantity.
 
         All points share their draws: ten distances of 2 may well be one surprise, not ten.
         """

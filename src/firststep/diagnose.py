@@ -98,6 +98,14 @@ class Diagnosis:
         What was done to the data, and where they are not what the theory assumes.
     figure : Figure
         Target against the learned direction; errors measured and predicted.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 10))
+    >>> found = diagnose(X, X[:, 0] + 0.1 * rng.standard_normal(300), width=40, repeats=1)
+    >>> found.measured["linear_ridge"].value < 0.1
+    True
     """
 
     verdict: str
@@ -661,7 +669,8 @@ def _predict(
 
     if abs(profile.teacher[1]) < 1e-3:
         line = (
-            "the target has no linear part along any direction: the theory says that one step learns nothing"
+            "the inputs say nothing linear about the target: to leading order one step then gains nothing, "
+            "but it can find the direction of an even target if there are many samples for each input"
         )
         return dict.fromkeys(MODELS, Number(1.0)), 0.0, [line]
     low, high = (

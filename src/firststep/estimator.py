@@ -300,7 +300,7 @@ class _Choice:
         }
 
 
-def _judged(squares: Array, counts: Array) -> tuple[Array, Array]:
+def _judged(squares: Matrix, counts: Array) -> tuple[Array, Array]:
     """Mean errors (R,) of squared errors (n, R), and the column of the best ridge: the rest can be forgotten."""
     errors = counts @ squares / counts.sum()
     return errors, squares[:, int(np.argmin(errors))].astype(np.float64)
@@ -596,8 +596,8 @@ class _OneStep(BaseEstimator):  # type: ignore[misc]
                     squares[i][rows] = readouts.errors(_Design(judged, start, weights))
                     progress.advance()
         how = f"{len(present)}-fold cross-fitting of step and ridge"
-        judged = [_judged(square, sample.counts) for square in squares]
-        return _choose(step_sizes, ridges, judged, sample.counts, sample.targets.shape[1], how)
+        found = [_judged(square, sample.counts) for square in squares]
+        return _choose(step_sizes, ridges, found, sample.counts, sample.targets.shape[1], how)
 
     def _blocks(self, inputs: Array) -> Iterator[tuple[slice, Matrix]]:
         size = max(64, BLOCK_ELEMENTS // len(self.weights_))
@@ -692,7 +692,8 @@ class OneStepRegressor(MultiOutputMixin, RegressorMixin, _OneStep):  # type: ign
     spectrum_ : ndarray (min(n, N),)
         Eigenvalues of the covariance of the features after the step, largest first.
     direction_ : ndarray (d,) or (k, d)
-        Unit vector b/|b| along which the step moves the neurons, as coefficients on the standardised inputs.
+        Unit vector along b, the direction in which the step moves the neurons, as coefficients on the standardised
+        inputs.
     weights_ : ndarray (N, d)
         First layer after the step, for standardised (and whitened) inputs.
     biases_ : ndarray (N,)

@@ -30,6 +30,9 @@ KRYLOV_TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 # Largest error allowed in an entry of the population covariance that comes from a truncated Hermite series.
 SERIES_TOLERANCE = 1e-10
 SERIES_TERMS = 200
+# For fewer neurons a closed form is not worth avoiding; for more it takes the time of so many passes.
+SERIES_SIZE = 128
+CLOSED_PASSES = 60
 # Elements of a block that is worked on elementwise: it should stay in the cache, with a few temporaries.
 BLOCK_ELEMENTS = 65536
 CHUNK_ELEMENTS = 16384
@@ -209,6 +212,68 @@ def ridge_path(
     mse = np.einsum("rn,rn->r", residuals, residuals) / count
     norm = np.einsum("rn,rn->r", coefficients, coefficients)
     return RidgePath(coefficients, mse + penalties * norm, mse, norm, shares)
+
+
+@dataclass(eq=False)
+class Moments:
+    """What a ridge fit needs to know of a sample: sums over its rows, in float64, which can be added up.
+
+    Attributes
+    ----------
+    gram : ndarray (N, N)
+        F^T F.
+    moment : ndarray (N,)
+        F^T y.
+    square : float
+        Sum of the squared labels.
+    count : int
+        Number of rows.
+
+    Examples
+    --------
+    >>> sums = Moments.none(1)
+    >>> for label in (1.0, 3.0):
+    ...     sums.add(np.ones((1, 1)), np.array([label]))
+    >>> print(f"{sums.path([1.0]).train_error[0]:.6f}")
+    3.000000
+    """
+
+    gram: Array
+    moment: Array
+    square: float
+    count: int
+
+    @classmethod
+    def none(cls, width: int) -> "Moments":
+        """The sums over no rows."""
+        return cls(np.zeros((width, width)), np.zeros(width), 0.0, 0)
+
+    def add(self, design: Matrix, labels: Matrix) -> None:
+        """Add the rows of features (n, N) and labels (n,)."""
+        self.gram += design.T @ design
+        self.moment += labels @ design
+        self.square += float(np.sum(np.square(labels, dtype=np.float64)))
+        self.count += len(labels)
+
+    def plus(self, other: "Moments") -> "Moments":
+        """The sums over both; takes over the memory of this one."""
+        self.gram += other.gram
+        moment, square = self.moment + other.moment, self.square + other.square
+        return Moments(self.gram, moment, square, self.count + other.count)
+
+    def path(self, ridges: ArrayLike, *, degrees: bool = False) -> RidgePath:
+        """Ridge fits of all rows; destroys the sums.
+
+        The errors come from the normal equations, (1/n)|y - F a|^2 + lambda |a|^2 = (|y|^2 - y^T F a)/n, so that
+        they are right to rounding of the labels' mean square.
+        """
+        penalties = np.atleast_1d(np.asarray(ridges, dtype=np.float64))
+        gram, moment = _normalised(self.gram, self.count), self.moment / self.count
+        shares = _hat_traces(gram, penalties) / self.count if degrees else None
+        coefficients = shifted_solve(gram, moment, penalties)
+        norm = np.einsum("rn,rn->r", coefficients, coefficients)
+        error = self.square / self.count - coefficients @ moment
+        return RidgePath(coefficients, error, np.maximum(error - penalties * norm, 0.0), norm, shares)
 
 
 def _normalised(gram: Matrix, count: int) -> Matrix:
@@ -447,14 +512,71 @@ def population_test_error(
     readouts = np.atleast_2d(coefficients)
     scales = np.sqrt(np.diagonal(gram))
     cosines = _cosines(overlaps, scales)
-    if activation.has_covariance:
+    variance = activation.gaussian_moments(scales, 0.0)[2]
+    degree = _degree(teacher)
+    if degree is None and activation.has_covariance:
         cross = _teacher_moments(activation, teacher, scales, cosines)
-        blocks = _closed_blocks(gram, activation)
     else:
-        series = _scaled_series(gram, scales, cosines, activation)
-        known = teacher.hermite_of_scaled([1.0], series.shape[1])[0]
-        cross = (series * cosines[:, None] ** np.arange(series.shape[1])) @ known
-        blocks = _series_blocks(gram, scales, series, activation)
+        if degree is None:
+            series = _scaled_series(scales, variance, float(np.max(np.abs(cosines))), activation)
+        else:
+            series = _interpolated_series(activation, scales, degree + 1).T
+        known = teacher.hermite_of_scaled([1.0], len(series))[0]
+        cross = known @ (series * cosines ** np.arange(len(series))[:, None])
+    total = teacher.second_moment + noise_variance
+    quadratic = _quadratic_forms(readouts, gram, scales, variance, activation)
+    return np.asarray(total - 2 * readouts @ cross + quadratic)
+
+
+def _degree(teacher: Function) -> int | None:
+    """Degree of a teacher that is a polynomial, None where it is none of a small degree."""
+    known = np.abs(teacher.hermite_of_scaled([1.0], 12)[0])
+    used = np.flatnonzero(known > 1e-15 * known.max(initial=1.0))
+    degree = int(used[-1]) if used.size else 0
+    return degree if teacher.tail(degree + 1) <= 1e-28 else None
+
+
+def _quadratic_forms(
+    readouts: Array, gram: Array, scales: Array, variance: Array, activation: Function
+) -> Array:
+    r"""Values :math:`a^\top \Sigma a` for each readout a.
+
+    A few neurons that a step has turned towards each other would make the series long for all: the rows of
+    these are taken by themselves.
+    """
+    closed = activation.has_covariance
+    size = len(scales)
+    if closed and (size < SERIES_SIZE or not scales.all()):
+        return _summed(readouts, _closed_blocks(gram, activation))
+    peaks = _peaks(gram, scales)
+    order = np.argsort(-peaks)
+    counts = np.array([0, *(size >> shift for shift in range(6, 1, -1))] if size >= SERIES_SIZE else [0])
+    needed = _terms_needed(peaks[order[counts]], float(variance.max()))
+    # In passes over an entry: two for a term, and as many for a closed form as it takes the time of.
+    row = CLOSED_PASSES if closed else 2 * min(needed[0], SERIES_TERMS)
+    costs = size / 2 * 2 * needed + counts * row
+    best = int(np.argmin(costs))
+    if closed and costs[best] >= size / 2 * CLOSED_PASSES:
+        return _summed(readouts, _closed_blocks(gram, activation))
+    hubs, largest = order[: counts[best]], peaks[order[counts[best]]]
+    series = _scaled_series(scales, variance, float(largest if closed else peaks.max()), activation)
+    others = readouts.copy()
+    others[:, hubs] = 0.0
+    result = _summed(
+        others, _series_blocks(gram, scales, _enough(series, variance, float(largest)), variance)
+    )
+    for part in np.array_split(hubs, math.ceil(hubs.size * size / BLOCK_ELEMENTS)) if hubs.size else ():
+        if closed:
+            block = activation.covariance(scales[part, None] ** 2, gram[part], scales**2)
+        else:
+            block = _series_block(gram[part], scales[part], scales, series[:, part], series)
+            block[np.arange(part.size), part] = variance[part]
+        # Pairs of a hub with another neuron count twice, pairs of two hubs from either side.
+        result += np.einsum("rb,rb->r", readouts[:, part], (readouts + others) @ block.T)
+    return result
+
+
+def _summed(readouts: Array, blocks: Iterator[tuple[int, int, Array]]) -> Array:
     quadratic = np.zeros(len(readouts))
     for start, stop, block in blocks:
         # The block holds the columns from its first row on: the part right of its square counts twice.
@@ -462,8 +584,7 @@ def population_test_error(
         square = rows @ block[:, : stop - start]
         rest = readouts[:, stop:] @ block[:, stop - start :].T
         quadratic += np.einsum("rb,rb->r", rows, square + 2 * rest)
-    total = teacher.second_moment + noise_variance
-    return total - 2 * readouts @ cross + quadratic
+    return quadratic
 
 
 def _cosines(overlaps: Array, scales: Array) -> Array:
@@ -519,29 +640,48 @@ def _closed_blocks(gram: Array, activation: Function) -> Iterator[tuple[int, int
         )
 
 
-def _scaled_series(gram: Array, scales: Array, cosines: Array, activation: Function) -> Array:
-    """Coefficients (N, K) of sigma(|w_j| g), enough of them for every pair of neurons and for the teacher."""
-    largest = float(np.max(np.abs(cosines)))
+def _peaks(gram: Array, scales: Array) -> Array:
+    """Largest absolute cosine of each neuron with another."""
+    inverse = 1 / scales
+    result = np.zeros(len(scales))
     for start, stop in _row_blocks(len(gram)):
-        block = np.abs(gram[start:stop, start:]) / np.multiply.outer(scales[start:stop], scales[start:])
+        block = np.abs(gram[start:stop, start:])
+        block *= inverse[start:]
+        block *= inverse[start:stop, None]
         np.fill_diagonal(block, 0.0)
-        largest = max(largest, float(block.max()))
+        np.maximum(result[start:], block.max(axis=0), out=result[start:])
+        np.maximum(result[start:stop], block.max(axis=1), out=result[start:stop])
+    return result
+
+
+def _terms_needed(cosine: Array, variance: float) -> Array:
+    """Terms of the series whose rest, at most cosine^K times the variance, is surely within the tolerance."""
+    with np.errstate(divide="ignore"):
+        needed = math.log(SERIES_TOLERANCE / max(variance, SERIES_TOLERANCE)) / np.log(
+            np.minimum(cosine, 1.0)
+        )
+    return np.where(cosine < 1, np.ceil(2.0 + needed), np.inf)
+
+
+def _scaled_series(scales: Array, variance: Array, largest: float, activation: Function) -> Array:
+    """Coefficients (K, N) of sigma(|w_j| g), enough of them for pairs of neurons up to the given cosine."""
+    count = np.minimum(_terms_needed(np.array([largest]), float(variance.max())), SERIES_TERMS)
+    series = np.ascontiguousarray(_interpolated_series(activation, scales, int(count[0])).T)
+    enough = _enough(series, variance, largest)
+    if largest >= 1 or not len(enough):
+        raise NoPopulationError(
+            f"{activation.spec} has no closed form and its series no fast convergence at cosine {largest:.4f}"
+        )
+    return enough
+
+
+def _enough(series: Array, variance: Array, largest: float) -> Array:
+    """The leading terms that matter for pairs up to the given cosine; none if these are too few."""
     # The terms from K on are at most largest^K times the variance that the first K coefficients leave.
-    variance = activation.gaussian_moments(scales, 0.0)[2]
-    slow = f"{activation.spec} has no closed form and its series no fast convergence at cosine {largest:.4f}"
-    if largest >= 1:
-        raise NoPopulationError(slow)
-    needed = 2.0
-    if largest > 0:
-        needed += max(0.0, math.log(SERIES_TOLERANCE / float(variance.max())) / math.log(largest))
-    count = math.ceil(min(needed, SERIES_TERMS))
-    series = _interpolated_series(activation, scales, count)
-    left = variance[:, None] - np.cumsum(series**2, axis=1)
-    bounds = largest ** np.arange(1, count + 1) * np.maximum(left, 0.0).max(axis=0)
+    left = variance - np.cumsum(series**2, axis=0)
+    bounds = largest ** np.arange(1, len(series) + 1) * np.maximum(left, 0.0).max(axis=1)
     enough = np.flatnonzero(bounds <= SERIES_TOLERANCE)
-    if not enough.size:
-        raise NoPopulationError(slow)
-    return series[:, : enough[0] + 1]
+    return series[: enough[0] + 1 if enough.size else 0]
 
 
 def _interpolated_series(activation: Function, scales: Array, count: int) -> Array:
@@ -563,26 +703,38 @@ def _interpolated_series(activation: Function, scales: Array, count: int) -> Arr
 
 
 def _series_blocks(
-    gram: Array, scales: Array, series: Array, activation: Function
+    gram: Array, scales: Array, series: Array, variance: Array
 ) -> Iterator[tuple[int, int, Array]]:
-    exact = activation.gaussian_moments(scales, 0.0)[2]
-    used = np.flatnonzero(np.abs(series).max(axis=0) > 1e-14)
+    for start, stop in _row_blocks(len(gram)):
+        block = _series_block(
+            gram[start:stop, start:],
+            scales[start:stop],
+            scales[start:],
+            series[:, start:stop],
+            series[:, start:],
+        )
+        np.fill_diagonal(block, variance[start:stop])
+        yield start, stop, block
+
+
+def _series_block(gram: Array, left: Array, right: Array, rows: Array, columns: Array) -> Array:
+    """Sum over k of c_k(s_i) c_k(s_j) rho_ij^k, for the scales and coefficients of the block's rows and columns."""
+    used = np.flatnonzero(np.abs(columns).max(axis=1) > 1e-14)
     used = used if used.size else np.array([0])
     # Odd and even activations have every other term only.
     stride = 2 if used.size > 1 and np.all(np.diff(used) % 2 == 0) else 1
     first, last = int(used[0]), int(used[-1])
-    for start, stop in _row_blocks(len(gram)):
-        rho = gram[start:stop, start:] / np.multiply.outer(scales[start:stop], scales[start:])
-        power = rho**stride
-        block = np.multiply.outer(series[start:stop, last], series[start:, last])
-        term = np.empty_like(block)
-        for k in range(last - stride, first - 1, -stride):
-            block *= power
-            block += np.multiply.outer(series[start:stop, k], series[start:, k], out=term)
-        if first:
-            block *= rho**first
-        np.fill_diagonal(block, exact[start:stop])
-        yield start, stop, block
+    rho = gram / right
+    rho /= left[:, None]
+    power = rho * rho if stride > 1 else rho
+    block = np.multiply.outer(rows[last], columns[last])
+    for k in range(last - stride, first - 1, -stride):
+        block *= power
+        # Adds an outer product in place, which the transpose of a C-ordered array allows.
+        blas.dger(1.0, columns[k], rows[k], a=block.T, overwrite_a=1)
+    if first:
+        block *= rho**first if first > 1 else rho
+    return cast(Array, block)
 
 
 def spike_coefficients(activation: Function, step_size: float, count: int) -> Array:

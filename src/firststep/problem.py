@@ -415,6 +415,14 @@ class Outcome:
         What the reader of the numbers should know: assumptions broken, resolution reached.
     details : mapping
         What else the source reports (replicas, seed, residuals, iterations, samples of each replica).
+
+    Examples
+    --------
+    >>> problem, sizes = Problem("relu", "identity"), Sizes(1000, 500, 750)
+    >>> values = {"test_error": np.array([[0.5, 0.6]])}
+    >>> outcome = Outcome(problem, sizes, np.array([1.0]), np.array([0.1, 1.0]), source="by hand", values=values)
+    >>> float(outcome.test_error[0, 1]), outcome.rows()[0]["test_error"]
+    (0.6, 0.5)
     """
 
     problem: Problem
@@ -540,6 +548,13 @@ class Spectrum:
         From the largest down.
     details : mapping
         What else the source reports: all eigenvalues of each draw, overlaps of both singular vectors, residuals.
+
+    Examples
+    --------
+    >>> from firststep.theory.spectrum import predict_spectrum
+    >>> spectrum = predict_spectrum(Problem("tanh", "identity"), Sizes(200, 100, 150), step_size=4.0, points=20)
+    >>> len(spectrum.outliers), spectrum.outliers[0].over_edge > 1
+    (1, True)
     """
 
     problem: Problem

@@ -15,6 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -43,6 +44,8 @@ STREAMS = (
     "equivalent",
 )
 EXTRAS = ("spiked", "gaussian", "linear", "weights", "degrees")
+# Extras that cannot be summed over blocks of rows.
+WHOLE = ("spiked", "gaussian", "linear")
 TESTS = ("auto", "population", "sample")
 # Largest l of the spiked approximations F_l.
 SPIKES = 3
@@ -116,6 +119,16 @@ class Draw:
             values = self._stream("readout").standard_normal(size)
         return np.asarray(values / math.sqrt(size), dtype=self.dtype)
 
+    def rows(self, sample: str, start: int, stop: int, block_rows: int) -> Iterator[tuple[Matrix, Matrix]]:
+        """Inputs and labels of rows start … stop of the "step" or "fit" sample, in blocks."""
+        rng, noise = self._stream(sample), self._stream(f"{sample}_noise")
+        # The streams have no shorter way to a row than through those before it.
+        for _ in self._blocks(rng, start, self.sizes.dim):
+            pass
+        noise.standard_normal(start)
+        for first in range(start, stop, block_rows):
+            yield self._sample(rng, noise, min(block_rows, stop - first))
+
     def _sample(
         self, rng: np.random.Generator, noise: np.random.Generator, count: int
     ) -> tuple[Matrix, Matrix]:
@@ -134,11 +147,9 @@ class Draw:
         """Inputs (n, d) and labels (n,) of the ridge fit."""
         return self._sample(self._stream("fit"), self._stream("fit_noise"), self.sizes.n_samples)
 
-    def test_blocks(self, count: int) -> Iterator[tuple[Matrix, Matrix]]:
-        """Inputs and labels of `count` test samples, in blocks of at most n rows."""
-        rng, noise = self._stream("test"), self._stream("test_noise")
-        for start in range(0, count, self.sizes.n_samples):
-            yield self._sample(rng, noise, min(self.sizes.n_samples, count - start))
+    def test_blocks(self, count: int, block_rows: int | None = None) -> Iterator[tuple[Matrix, Matrix]]:
+        """Inputs and labels of `count` test samples, in blocks of at most n rows or of the given size."""
+        return self.rows("test", 0, count, block_rows or self.sizes.n_samples)
 
     def equivalent_noise(self) -> Matrix:
         """Standard normal matrix (n, N), the independent part of the Gaussian equivalent's features."""
@@ -160,6 +171,7 @@ def run_replica(
     test: str = "auto",
     n_test: int | None = None,
     extras: Sequence[str] = (),
+    block_rows: int | None = None,
 ) -> dict[str, Array]:
     """One replica: every step size and ridge on one draw; the unit of work of any larger run.
 
@@ -176,9 +188,10 @@ def run_replica(
     steps, penalties = step_sizes_of(sizes, step_sizes, None), ridges_of(ridges)
     names = _checked_extras(extras)
     _check_options(seed, dtype, test, n_test)
+    blocks = _checked_blocks(block_rows, 1, names)
     with _blas().limit(limits=1):
-        work = _Replica(Draw(problem, sizes, seed, replica, dtype), test, n_test or default_n_test(sizes))
-        return work.run(steps, penalties, names)
+        draw = Draw(problem, sizes, seed, replica, dtype)
+        return _Replica(draw, test, n_test or default_n_test(sizes), blocks).run(steps, penalties, names)
 
 
 @lru_cache(maxsize=1)
@@ -187,26 +200,74 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@dataclass(frozen=True)
+class _Blocks:
+    """How a replica that is not held in memory goes through its samples."""
+
+    rows: int
+    parts: int = 1
+    executor: Executor | None = None
+
+    def sums(self, function: Callable[..., Any], count: int, *arguments: Any) -> Iterator[Any]:
+        """The function's sums over the rows of each part, in order."""
+        ends = [count * i // self.parts for i in range(self.parts + 1)]
+        tasks = [(*arguments, start, stop, self.rows) for start, stop in pairwise(ends)]
+        if self.executor is None:
+            return (function(*task) for task in tasks)
+        futures = [self.executor.submit(function, *task) for task in tasks]
+        return (future.result() for future in futures)
+
+
+def _scale(problem: Problem, sizes: Sizes) -> float:
+    return sizes.width**-0.5 if problem.initial_output == "vanishing" else 1.0
+
+
+def _step_sums(draw: Draw, start: int, stop: int, block_rows: int) -> network.Step:
+    """What the rows from start to stop add to the gradient and the direction."""
+    with _blas().limit(limits=1):
+        weights, readout = draw.weights(), draw.readout()
+        gradient, direction = np.zeros(weights.shape), np.zeros(draw.sizes.dim)
+        for inputs, labels in draw.rows("step", start, stop, block_rows):
+            arguments = inputs, labels, weights, readout, draw.problem.activation
+            step = network.gradient_step(*arguments, _scale(draw.problem, draw.sizes))
+            gradient += step.gradient * (len(labels) / draw.sizes.n_step_samples)
+            direction += step.direction * (len(labels) / draw.sizes.n_step_samples)
+        return network.Step(gradient, direction)
+
+
+def _fit_sums(
+    draw: Draw, gradient: Matrix, step_sizes: Array, start: int, stop: int, block_rows: int
+) -> list[network.Moments]:
+    """What the rows from start to stop add to the normal equations of each step size."""
+    with _blas().limit(limits=1):
+        weights = draw.weights()
+        sums = [network.Moments.none(draw.sizes.width) for _ in step_sizes]
+        for inputs, labels in draw.rows("fit", start, stop, block_rows):
+            before, change = inputs @ weights.T, inputs @ gradient.T
+            design = np.empty_like(before)
+            for step_size, total in zip(step_sizes, sums, strict=True):
+                network.features_after(before, change, step_size, draw.problem.activation, out=design)
+                total.add(design, labels)
+        return sums
+
+
 class _Replica:
     """The parts of one replica's work, which share its draw."""
 
-    def __init__(self, draw: Draw, test: str, n_test: int) -> None:
+    def __init__(self, draw: Draw, test: str, n_test: int, blocks: _Blocks | None = None) -> None:
         self.draw, self.problem, self.sizes = draw, draw.problem, draw.sizes
-        self.test, self.n_test = test, n_test
+        self.test, self.n_test, self.blocks = test, n_test, blocks
         self.weights, self.readout, self.beta = draw.weights(), draw.readout(), draw.beta
 
     def run(self, step_sizes: Array, ridges: Array, extras: tuple[str, ...]) -> dict[str, Array]:
-        scale = self.sizes.width**-0.5 if self.problem.initial_output == "vanishing" else 1.0
+        if self.blocks is not None:
+            return self._run_blocks(self.blocks, step_sizes, ridges, extras)
         step_inputs, step_labels = self.draw.step_sample()
+        scale = _scale(self.problem, self.sizes)
         step = network.gradient_step(
             step_inputs, step_labels, self.weights, self.readout, self.problem.activation, scale
         )
-        direction = step.direction.astype(np.float64)
-        norm = float(np.linalg.norm(direction))
-        result: dict[str, Array] = {
-            "direction_norm": np.array(norm),
-            "alignment": np.array((direction @ self.beta / norm) ** 2 if norm else 0.0),
-        }
+        result, direction = self._direction(step)
         inputs, labels = self.draw.fit_sample()
         if "linear" in extras:
             both = np.concatenate([step_inputs, inputs]), np.concatenate([step_labels, labels])
@@ -214,7 +275,8 @@ class _Replica:
             result |= self._linear("linear_ridge_both", *both, ridges)
             del both
         del step_inputs, step_labels
-        result |= self._network(inputs, labels, step, step_sizes, ridges, "degrees" in extras)
+        run = _with_no_step(step_sizes)
+        result |= self._errors(step, step_sizes, self._paths(inputs, labels, step, run, ridges, extras))
         if "weights" in extras:
             result |= self._weights(step, step_sizes)
         if "spiked" in extras:
@@ -229,24 +291,53 @@ class _Replica:
             result |= self._spikes("gaussian", model, labels, step_sizes, ridges)
         return result
 
-    def _network(
+    def _run_blocks(
+        self, blocks: _Blocks, step_sizes: Array, ridges: Array, extras: tuple[str, ...]
+    ) -> dict[str, Array]:
+        """The same from sums over blocks of rows: the samples are never held as a whole."""
+        gradient, direction = np.zeros(self.weights.shape), np.zeros(self.sizes.dim)
+        for part in blocks.sums(_step_sums, self.sizes.n_step_samples, self.draw):
+            gradient += part.gradient
+            direction += part.direction
+        step = network.Step(gradient.astype(self.weights.dtype, copy=False), direction)
+        result, _ = self._direction(step)
+        run = _with_no_step(step_sizes)
+        totals: list[network.Moments] = []
+        for sums in blocks.sums(_fit_sums, self.sizes.n_samples, self.draw, step.gradient, run):
+            totals = [one.plus(other) for one, other in zip(totals, sums, strict=True)] if totals else sums
+        paths = [total.path(ridges, degrees="degrees" in extras) for total in totals]
+        result |= self._errors(step, step_sizes, paths)
+        if "weights" in extras:
+            result |= self._weights(step, step_sizes)
+        return result
+
+    def _direction(self, step: network.Step) -> tuple[dict[str, Array], Array]:
+        direction = step.direction.astype(np.float64)
+        norm = float(np.linalg.norm(direction))
+        alignment = (direction @ self.beta / norm) ** 2 if norm else 0.0
+        return {"direction_norm": np.array(norm), "alignment": np.array(alignment)}, direction
+
+    def _paths(
         self,
         inputs: Matrix,
         labels: Matrix,
         step: network.Step,
-        step_sizes: Array,
+        run: Array,
         ridges: Array,
-        degrees: bool,
-    ) -> dict[str, Array]:
+        extras: tuple[str, ...],
+    ) -> list[network.RidgePath]:
         before, change = inputs @ self.weights.T, inputs @ step.gradient.T
         design = np.empty_like(before)
-        # No step is always computed: the gains are differences on the same draw.
-        run = np.unique(np.append(step_sizes, 0.0))
         paths = []
         for step_size in run:
             network.features_after(before, change, step_size, self.problem.activation, out=design)
-            paths.append(network.ridge_path(design, labels, ridges, degrees=degrees))
-        del before, change, design
+            paths.append(network.ridge_path(design, labels, ridges, degrees="degrees" in extras))
+        return paths
+
+    def _errors(
+        self, step: network.Step, step_sizes: Array, paths: list[network.RidgePath]
+    ) -> dict[str, Array]:
+        run = _with_no_step(step_sizes)
         test_error, test_stderr = self._test_errors(step, run, paths)
         train_error = np.array([path.train_error for path in paths])
         values = {
@@ -258,7 +349,7 @@ class _Replica:
             "readout_norm_squared": np.array([path.norm_squared for path in paths]),
             "test_stderr": test_stderr,
         }
-        if degrees:
+        if paths[0].degrees_of_freedom is not None:
             values["degrees_of_freedom"] = np.array([path.degrees_of_freedom for path in paths])
         asked = np.searchsorted(run, step_sizes)
         return {name: value[asked] for name, value in values.items()}
@@ -302,7 +393,8 @@ class _Replica:
         wanted[0] = True
         shape = (len(paths), len(paths[0].train_error))
         means, squares, gain_squares = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        for inputs, labels in self.draw.test_blocks(self.n_test):
+        rows = self.blocks.rows if self.blocks is not None else None
+        for inputs, labels in self.draw.test_blocks(self.n_test, rows):
             losses = self._losses(inputs, labels, step, step_sizes, paths, wanted)
             means += losses.sum(axis=2) / self.n_test
             squares += (losses**2).sum(axis=2) / self.n_test
@@ -372,15 +464,28 @@ class _Replica:
         return result
 
 
+def _with_no_step(step_sizes: Array) -> Array:
+    """The step sizes in order, each once, and zero before them: the gains are differences on the same draw."""
+    return np.unique(np.append(step_sizes, 0.0))
+
+
 def default_n_test(sizes: Sizes) -> int:
     """Test samples of a replica, so many that its draw matters more than they do."""
     return max(4000, 4 * sizes.n_samples)
 
 
 def estimate_memory(
-    sizes: Sizes, *, dtype: str = "float64", test: str = "auto", extras: Sequence[str] = ()
+    sizes: Sizes,
+    *,
+    dtype: str = "float64",
+    test: str = "auto",
+    extras: Sequence[str] = (),
+    block_rows: int | None = None,
+    n_step_sizes: int = 1,
 ) -> int:
     """Bytes that one worker needs at its peak, the interpreter included.
+
+    Only in blocks of rows does it grow with the number of step sizes.
 
     Examples
     --------
@@ -389,24 +494,31 @@ def estimate_memory(
     """
     n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
     item = np.dtype(dtype).itemsize
-    layers, inputs, design = item * 2 * width * d, item * n * d, item * n * width
+    layers = item * 2 * width * d
 
-    def factorisation(size: int) -> int:
-        # The Gram matrix in float64, its reflectors, and its float32 origin.
-        return (16 + item % 8) * size**2
+    def solution(size: int, entry: int = item) -> int:
+        # The Gram matrix, the copy that is factorised, Krylov vectors; all eigenvalues take it in float64.
+        return (2 * entry + (8 if "degrees" in extras else 0)) * size**2 + entry * 256 * size
 
-    fit = design + factorisation(min(n, width))
-    phases = [
-        # Gradient: pre-activations and what is computed from them, in float64 for some derivatives.
-        layers + item * n0 * d + (2 * item + 8) * n0 * width,
-        layers + inputs + 2 * design + max(2 * design, fit),
-    ]
+    phases = []
     if test != "sample":
-        phases.append(layers + inputs + (4 * item + item % 8 * 2) * width**2)
+        phases.append(layers + (4 * item + item % 8 * 2) * width**2)
+    if block_rows is not None:
+        # The labels' and the activation's temporaries count where blocks are small.
+        block = item * block_rows * (d + 4 * width) + 2**20
+        phases += [
+            layers + 16 * width * d + block,
+            layers + 8 * (n_step_sizes + 2) * width**2 + block,
+            layers + 8 * n_step_sizes * width**2 + solution(width, 8),
+        ]
+        return INTERPRETER_MEMORY + max(phases)
+    inputs, design = item * n * d, item * n * width
+    fit = design + solution(min(n, width))
+    phases += [layers + item * n0 * (d + width), layers + inputs + 2 * design + fit]
     if test != "population":
         phases.append(layers + 2 * inputs + 4 * design)
     if "linear" in extras:
-        phases.append(layers + 2 * item * (n + n0) * d + factorisation(min(n + n0, d)))
+        phases.append(layers + 2 * item * (n + n0) * d + solution(min(n + n0, d)))
     if "spiked" in extras or "gaussian" in extras:
         phases.append(layers + (8 + item) * (width + n) * d + 2 * design + max(fit, design) + 8 * width**2)
     return INTERPRETER_MEMORY + max(phases)
@@ -452,6 +564,8 @@ def simulate(
     test: str = "auto",
     n_test: int | None = None,
     extras: Sequence[str] = (),
+    block_rows: int | None = None,
+    parts: int = 1,
     executor: Executor | None = None,
     progress: bool | Callable[[int, int], object] | None = None,
     memory_limit: int | None = None,
@@ -490,6 +604,13 @@ def simulate(
         ``linear_ridge_both_test_error``); the top singular value of W1 and the squared overlap of its
         input-side vector with beta (``weights_top``, ``weights_alignment``); the degrees of freedom of the
         fits as a share of n (``degrees_of_freedom``), which take longer than the fits.
+    block_rows : int, optional
+        Go through the samples in blocks of so many rows: memory is then set by the width, the number of step
+        sizes and the block, not by n. The same numbers to rounding; not with the extras that need the samples as
+        a whole ("spiked", "gaussian", "linear").
+    parts : int
+        With `block_rows` and an executor: its tasks are this many parts of a replica's samples in place of whole
+        replicas, each summed up where it runs.
     executor : concurrent.futures.Executor, optional
         Where the replicas run instead of on processes of this call; `workers` and memory are then its affair.
     progress : bool or callable, optional
@@ -521,12 +642,23 @@ def simulate(
         "test": test,
         "n_test": n_test or default_n_test(sizes),
         "extras": names,
+        "block_rows": block_rows,
     }
+    blocks = _checked_blocks(block_rows, parts, names, executor)
     started = time.perf_counter()
-    need = estimate_memory(sizes, dtype=dtype, test=test, extras=names)
+    need = estimate_memory(
+        sizes, dtype=dtype, test=test, extras=names, block_rows=block_rows, n_step_sizes=len(steps) + 1
+    )
     tasks = [(problem, sizes, steps, penalties, options | {"replica": index}) for index in range(replicas)]
     with _reporting(progress, replicas) as report:
-        if executor is not None:
+        if blocks is not None and parts > 1:
+            results = []
+            for index in range(replicas):
+                draw = Draw(problem, sizes, seed, index, dtype)
+                with _blas().limit(limits=1):
+                    work = _Replica(draw, test, options["n_test"], blocks)
+                    results.append(report.counted(work.run(steps, penalties, names)))
+        elif executor is not None:
             results = _collect([executor.submit(_task, *task) for task in tasks], report)
         else:
             limit = available_memory() if memory_limit is None else memory_limit
@@ -600,6 +732,25 @@ def _checked_extras(extras: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+def _checked_blocks(
+    block_rows: int | None, parts: int, extras: tuple[str, ...], executor: Executor | None = None
+) -> _Blocks | None:
+    _check_whole("parts", parts, 1)
+    if block_rows is None:
+        if parts > 1:
+            raise ValueError(f"parts need block_rows, the rows of a block; got parts={parts} without")
+        return None
+    _check_whole("block_rows", block_rows, 1)
+    whole = [name for name in extras if name in WHOLE]
+    if whole:
+        raise ValueError(
+            f"{', '.join(whole)} need the samples as a whole: leave out block_rows or these extras"
+        )
+    if parts > 1 and executor is None:
+        raise ValueError(f"parts need an executor to run on; got parts={parts} without")
+    return _Blocks(block_rows, parts, executor)
+
+
 def _task(
     problem: Problem, sizes: Sizes, step_sizes: Array, ridges: Array, options: Mapping[str, Any]
 ) -> dict[str, Array]:
@@ -638,7 +789,7 @@ def _picklable(problem: Problem) -> bool:
 
 def _check_memory(sizes: Sizes, workers: int, need: int, limit: int) -> None:
     if workers * need > limit:
-        remedy = f"workers={limit // need}" if limit >= need else "smaller sizes"
+        remedy = f"workers={limit // need}" if limit >= need else "block_rows=1000, smaller sizes"
         raise MemoryError(
             f"{sizes} needs about {_gib(need)} for each of {workers} workers, and {_gib(limit)} are "
             f"available: use {remedy} or dtype='float32'"

@@ -53,7 +53,7 @@ WORDS = figures.WORDS | {
     "weights_alignment": "squared overlap of its vector with β",
 }
 MATRICES = {"features": "F/√n", "weights": "W₁"}
-MONOMIALS = {"h1": "z", "z2": "z²", "z3": "z³", "beta": "β", "direction": "b"}
+MONOMIALS = {"h1": "z", "h2": "H₂(z)", "h3": "H₃(z)", "z2": "z²", "z3": "z³", "beta": "β", "direction": "b"}
 # Windows beyond this one are thinner than a line.
 LAST_LEVEL = 12
 LINE_STYLES = ("solid", "dashed", "dotted", "dashdot")

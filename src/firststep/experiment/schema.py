@@ -276,7 +276,7 @@ class SpectraSection(_Section):
     of: tuple[SpectrumKind, ...] = Field(
         description="whose singular values, or distances F - F_l", strict=False
     )
-    replicas: Whole = Field(1, ge=1, description="independent draws")
+    replicas: Whole = Field(1, ge=0, description="independent draws; 0 for the prediction alone")
     seed: Whole = Field(0, ge=0, description="same seed, same numbers")
     curve: Numbers | None = Field(
         None, description="finer steps for the predicted lines, named as in the sweep"

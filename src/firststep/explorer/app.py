@@ -187,20 +187,24 @@ def create_app(
     workers : int
         Computing processes.
     pool : Pool, optional
-        In place of one of its own.
+        In place of one of its own; then nothing is computed ahead.
     """
+    background = None if pool is not None else Pool(1, views.warm_up, patience=15)
     pool = pool or Pool(workers, views.warm_up)
-    service = Service(pool)
+    service = Service(pool, background)
     simulations = Simulations(store)
     token = secrets.token_urlsafe(24)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        pool.start()
+        pools = [pool] if background is None else [pool, background]
+        for each in pools:
+            each.start()
         yield
         await simulations.stop()
         await service.stop()
-        await pool.stop()
+        for each in pools:
+            await each.stop()
 
     app = FastAPI(
         title="firststep explorer",
@@ -275,7 +279,9 @@ def create_app(
         """Simulated points that the store has for this problem."""
 
         async def work() -> Any:
-            found = await pool.call(stored, state.with_exponent().model_dump(), simulations.path, priority=3)
+            found = await (background or pool).call(
+                stored, state.with_exponent().model_dump(), simulations.path, priority=3
+            )
             return {"points": found}
 
         return await _answer(service, client, "simulated", work)

@@ -15,8 +15,10 @@ from firststep.explorer.workers import Pool
 
 # Answers kept: a curve is about 50 kB, a spectrum about 10 kB.
 KEPT_CURVES, KEPT_SPECTRA, KEPT_FRAMES = 256, 2048, 256
-# What a moving slider waits for goes first, then what is looked at, then what may be looked at next.
-URGENT, NORMAL, AHEAD = 0, 2, 8
+# Clients for whom something is computed ahead.
+MOST_AHEAD = 4
+# What a moving slider waits for goes first.
+URGENT, NORMAL = 0, 2
 
 
 class Overtaken(Exception):
@@ -70,15 +72,23 @@ def _key(content: Mapping[str, Any], *more: Any) -> str:
 
 
 class Service:
-    """Curves and spectra for states, through the pool."""
+    """Curves and spectra for states, through the pool.
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+    Parameters
+    ----------
+    pool : Pool
+        For what somebody waits for.
+    background : Pool, optional
+        For what somebody may ask next; without it nothing is computed ahead.
+    """
+
+    def __init__(self, pool: Pool, background: Pool | None = None) -> None:
+        self.pool, self.background = pool, background
         self.curves = Cache(KEPT_CURVES)
         self.frames = Cache(KEPT_FRAMES)
         self.spectra = Cache(KEPT_SPECTRA)
         self._latest: dict[tuple[str, str], asyncio.Task[Any]] = {}
-        self._ahead: dict[str, asyncio.Task[None]] = {}
+        self._ahead: OrderedDict[str, asyncio.Task[None]] = OrderedDict()
 
     async def newest(self, client: str, view: str, work: Awaitable[Any]) -> Any:
         """Await something on behalf of a client's view; an earlier one for the same view is dropped."""
@@ -159,34 +169,42 @@ class Service:
             joined[name] = values
         return views.assemble(state, frame, joined, nodes, draft)
 
-    async def spectrum_for(self, state: State, of: str, priority: int = NORMAL) -> dict[str, Any]:
+    async def spectrum_for(self, state: State, of: str, pool: Pool | None = None) -> dict[str, Any]:
         """Views 2 and 4: the spectrum at one step size. The ridge does not matter to it."""
         content = state.model_dump(exclude={"ridge", "step_size"})
 
         async def solve() -> dict[str, Any]:
-            found = await self.pool.call(views.solve_spectrum, state.model_dump(), of, priority=priority)
+            asked = pool or self.pool
+            found = await asked.call(views.solve_spectrum, state.model_dump(), of, priority=NORMAL)
             return views.draw_spectrum(state, of, found)
 
         found: dict[str, Any] = await self.spectra.fetch(_key(content, of), solve)
         return found
 
     def look_ahead(self, client: str, state: State) -> None:
-        """Compute the spectra at the slider's other positions, nearest first, while nothing else waits."""
-        content = json.dumps(state.model_dump(exclude={"ridge", "step_size"}), sort_keys=True)
+        """Compute the spectra at the slider's other positions, nearest first, when the processor is free."""
+        if self.background is None:
+            return
+        content = _key(state.model_dump(exclude={"ridge", "step_size", "step_exponent"}))
         before = self._ahead.get(client)
+        if before is not None and before.get_name() == content:
+            return
         if before is not None:
-            if before.get_name() == content and not before.done():
-                return
             before.cancel()
         self._ahead[client] = asyncio.create_task(self._look_ahead(state), name=content)
+        self._ahead.move_to_end(client)
+        while len(self._ahead) > MOST_AHEAD:
+            self._ahead.popitem(last=False)[1].cancel()
 
     async def _look_ahead(self, state: State) -> None:
         near = sorted(exponents(), key=lambda alpha: (abs(alpha - state.step_exponent), alpha))
-        for alpha in near[1:]:
+        for alpha in near:
             there = state.model_copy(update={"step_exponent": alpha})
             for of in ("features", "weights"):
+                # Shielded: what has begun is finished and kept, also when the client has gone elsewhere.
+                work = asyncio.ensure_future(self.spectrum_for(there, of, self.background))
                 try:
-                    await self.spectrum_for(there, of, priority=AHEAD)
+                    await asyncio.shield(work)
                 except (ArithmeticError, RuntimeError, ValueError, MemoryError):
                     continue
 

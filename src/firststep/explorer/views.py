@@ -28,7 +28,8 @@ BARS = 5
 # Where functions of one variable are drawn.
 REACH, POINTS = 2.6, 53
 DENSITY_POINTS = 120
-LAST_WINDOW = 12
+# Windows of the staircase beyond this one are thinner than a line.
+LAST_WINDOW = 9
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -201,7 +202,14 @@ def short(value: float, digits: int = 5) -> float | None:
 
 
 def _list(values: Any, digits: int = 5) -> list[float | None]:
-    return [short(float(value), digits) for value in np.asarray(values, dtype=float).ravel()]
+    numbers = np.asarray(values, dtype=float).ravel()
+    largest = float(np.abs(numbers).max(initial=0.0))
+    if not (math.isfinite(largest) and largest > 0):
+        return [short(value, digits) for value in numbers.tolist()]
+    # One rounding for all, at the last digit of the largest that is shown, and two more for the small ones.
+    places = digits + 2 - math.ceil(math.log10(largest))
+    rounded: list[float | None] = np.round(numbers, places).tolist()
+    return rounded
 
 
 def axis(label: str, low: float, high: float, *, count: int = 5, signed: bool = False) -> dict[str, Any]:
@@ -222,6 +230,7 @@ def axis(label: str, low: float, high: float, *, count: int = 5, signed: bool = 
     }
 
 
+@lru_cache(maxsize=1)
 def step_axis() -> dict[str, Any]:
     """The axis of step exponents with its thresholds."""
     return {

@@ -40,9 +40,13 @@ class LostError(RuntimeError):
     """A worker ended in the middle of a computation."""
 
 
-def _answer(connection: Connection, prepare: Callable[[], Any] | None, memory: int | None) -> None:
+def _answer(
+    connection: Connection, prepare: Callable[[], Any] | None, memory: int | None, patience: int
+) -> None:
     """What a worker process does: prepare, then answer calls until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if patience and hasattr(os, "nice"):
+        os.nice(patience)
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -110,11 +114,13 @@ def worker_environment() -> Iterator[None]:
 class _Worker:
     """One process and the pipe to it."""
 
-    def __init__(self, prepare: Callable[[], Any] | None, memory: int | None) -> None:
+    def __init__(self, prepare: Callable[[], Any] | None, memory: int | None, patience: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         with worker_environment():
-            self.process = context.Process(target=_answer, args=(theirs, prepare, memory), daemon=True)
+            self.process = context.Process(
+                target=_answer, args=(theirs, prepare, memory, patience), daemon=True
+            )
             self.process.start()
         theirs.close()
         self.ready = False
@@ -168,6 +174,8 @@ class Pool:
         Seconds that one call may take.
     memory_limit : int, optional
         Bytes that a process may take beyond its imports.
+    patience : int
+        How far the processes stand back for others ("nice").
     """
 
     def __init__(
@@ -176,9 +184,10 @@ class Pool:
         prepare: Callable[[], Any] | None = None,
         time_limit: float = TIME_LIMIT,
         memory_limit: int | None = MEMORY_LIMIT,
+        patience: int = 0,
     ) -> None:
         self.count, self.prepare = count, prepare
-        self.time_limit, self.memory_limit = time_limit, memory_limit
+        self.time_limit, self.memory_limit, self.patience = time_limit, memory_limit, patience
         self._numbers = itertools.count()
         self._queue: asyncio.PriorityQueue[_Call] = asyncio.PriorityQueue()
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="explorer")
@@ -189,7 +198,7 @@ class Pool:
     def start(self) -> None:
         """Start the processes; they prepare while the server already listens."""
         for index in range(self.count):
-            self._workers[index] = _Worker(self.prepare, self.memory_limit)
+            self._workers[index] = _Worker(self.prepare, self.memory_limit, self.patience)
             self._loops.append(asyncio.create_task(self._serve(index)))
 
     async def call(self, function: Callable[..., Any], *arguments: Any, priority: int = 1) -> Any:
@@ -213,7 +222,7 @@ class Pool:
                 continue
             worker = self._workers[index]
             if worker is None:
-                worker = self._workers[index] = _Worker(self.prepare, self.memory_limit)
+                worker = self._workers[index] = _Worker(self.prepare, self.memory_limit, self.patience)
             self.started += 1
             try:
                 value = await loop.run_in_executor(

@@ -388,7 +388,7 @@ def function(
 ) -> Function:
     """Make a :class:`Function` from a name, an expression, Hermite coefficients or a Python callable.
 
-    Expressions are parsed, never executed: they may use x, pi, e, numbers, + - * / **, sqrt, exp, log, min,
+    Expressions are parsed, never executed: they may use x, pi, e, numbers, ``+ - * / **``, sqrt, exp, log, min,
     max and the built-in names, h0 … h20 with or without an argument. Their derivatives are exact, and their
     kinks are found.
 

@@ -1,8 +1,9 @@
-r"""What the unified theory knows of a neuron: its conditional coefficients given z and its own readout [firststep, unified].
+r"""A neuron's conditional coefficients, given z and its own readout [firststep, unified].
 
 Given :math:`z = x\cdot v/|v|`, v the vector that the step adds to all neurons, and the neuron's readout
-:math:`a_j = U_j/\sqrt N`, a feature is Gaussian with known mean and slope. Functions of z and of U are expanded in small
-orthonormal bases; everything the self-consistent equations need is tabulated here, for a batch of step sizes.
+:math:`a_j = U_j/\sqrt N`, a feature is a function of a Gaussian with known mean and slope. Functions of z and of U are
+expanded in small orthonormal bases; everything the self-consistent equations need is tabulated here, for a batch of
+step sizes.
 """
 
 import math
@@ -105,8 +106,8 @@ class Tables:
     special_stretch: Array  # the same at the special nodes
     special_vectors: Array  # the matrix-valued law in the directions of z, e1 (, e2), (S, L', p)
     spikes: Array  # C, (S, p K, npsi)
-    input_bend: Array  # what the norm of x does to the neurons, E_u[A3 c(U, m) psi] at the nodes of mu, (S, L, npsi, nz)
-    row_bend: Array  # what the norm of its row does to a neuron, E_z[A3 h] times its spread, (S, nu, K)
+    input_bend: Array  # E_u[A3 c(U, m) psi] at the nodes of mu: what the norm of x does, (S, L, npsi, nz)
+    row_bend: Array  # E_z[A3 h] times the spread of the rows' norms, (S, nu, K)
     label_mean: Array  # g0(z), (S, nz)
     label_slope: Array  # g1(z)
     label_square: Array  # E[y^2 | z]
@@ -183,9 +184,10 @@ def geometry_of(problem: Problem, sizes: Sizes, resolution: Resolution, rest: st
 
 
 def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
-    r"""Conditional coefficients A0, A1, A2 of the neurons given z [firststep, unified, eqs. 2-4].
+    r"""Conditional coefficients A0, A1, A2 of the neurons given z [firststep, unified, eqs. 4-6].
 
-    .. math:: A_0 = E\sigma(s g + u z),\quad A_1 = E[g\,\sigma(s g + u z)],\quad A_2^2 = E\sigma^2 - A_0^2 - A_1^2
+    .. math:: A_0 = E\sigma(s g + u z),\quad A_1 = E[g\,\sigma(s g + u z)],\quad A_2^2 = E\sigma^2 - A_0^2 - A_1^2,
+        \quad A_3 = \tfrac12 E[(g^2 - 1)\,\sigma(s g + u z)]
 
     Functions of z and of U are expanded in polynomials if the geometry has them, else in what they span themselves.
     """
@@ -303,7 +305,7 @@ def _moments(
     even = middle > 0 and np.array_equal(scale, scale[:, ::-1])
     first = middle if even else 0
     s, shift = scale[:, first:, None], omega[:, None, None] * np.outer(u[first:], z)
-    # E[(g^2 - 1) f] = s d/dt E[g f(s g + t)]; it acts only through fluctuations of order 1/d, and this is right to 1e-7.
+    # E[(g^2 - 1) f] = s d/dt E[g f(s g + t)], right to 1e-7; it only weighs fluctuations of norms.
     step = BEND_STEP * s
     found = activation.gaussian_moments(s, np.stack([shift, shift + step, shift - step]))
     bend = (found[1][1] - found[1][2]) / (4 * BEND_STEP)
@@ -315,14 +317,14 @@ def _moments(
 
 
 def directions_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:
-    r"""The vector v that all neurons share, and the directions z, e1 (, e2) [firststep, unified, eq. 1].
+    r"""The vector v that all neurons share, and the directions z, e1 (, e2) [firststep, unified, eqs. 1-2].
 
     .. math:: v = \eta c_1 b, \quad b = c_{*1}\beta + w, \qquad
         \text{or } v = W_0^\top a + \eta c_1 b,\quad b = c_{*1}\beta - c_1 W_0^\top a + w
 
     for an initial output that vanishes or is of order one: in the second case the neurons already share
-    :math:`W_0^\top a`, and what remains of them is independent of it. z is the coordinate along v; in the simpler theory,
-    ``rest="noise"``, it is the coordinate along b, and what v has beside it is a spike that is linear in x.
+    :math:`W_0^\top a`, and what remains of them is independent of it. z is the coordinate along v; in the simpler
+    theory, ``rest="noise"``, it is the coordinate along b, and what v has beside it is a spike that is linear in x.
 
     Returns
     -------
@@ -358,7 +360,7 @@ def _output_powers(geometry: Geometry) -> Array:
 
 
 def spike_strength(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> Array:
-    """|omega|: the component of a neuron along z is omega U."""
+    """Size of omega: the component of a neuron along z is omega U."""
     return np.asarray(
         np.abs(directions_of(problem, sizes, step_sizes, rest)[0][:, 0]) / math.sqrt(sizes.width)
     )
@@ -399,7 +401,7 @@ def _span_of_u(geometry: Geometry, by_node: Array) -> Array:
 
 
 def _spike_series(geometry: Geometry, omega: Array, excess: Array) -> Array:
-    r"""E[h(z) A0(u, z) psi(u)^T] for small spikes, from the Hermite coefficients [firststep, unified, eq. 5].
+    r"""E[h(z) A0(u, z) psi(u)^T] for small spikes, from the Hermite coefficients [firststep, unified, eq. 7].
 
     .. math:: A_0(u,z) = \sum_{p,j} c_{p+2j} \frac{(p+2j)!}{2^j j!\, p!} (s^2-1)^j (u z)^p
 

@@ -1,7 +1,7 @@
 r"""The self-consistent equations of the unified theory and the forms that follow from them [firststep, unified].
 
-Two unknown functions, rho(z) for the samples and delta(u) for the neurons, solve a pair of equations; quadratic forms of
-the resolvent, and with them errors and spectra, follow by small matrices. Ridges may be complex.
+Two unknown functions, rho(z) for the samples and delta(u) for the neurons, solve a pair of equations; quadratic forms
+of the resolvent, and with them errors and spectra, follow by small matrices. Ridges may be complex.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def _linear_sector(
 
 
 def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> State:
-    """One evaluation of both self-consistent equations [firststep, unified, eqs. 6-7]."""
+    """One evaluation of both self-consistent equations [firststep, unified, eqs. 9-10]."""
     h, weights, uw, mu = tables.h, geometry.weights, geometry.u_weights, geometry.law.weights
     basis = h.shape[1]
     p = geometry.samples_per_dim * (h * (weights * rho)[:, None, :]) @ h.swapaxes(1, 2)
@@ -55,7 +55,7 @@ def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> Stat
 
 
 def jacobian_at(geometry: Geometry, tables: Tables, state: State) -> Values:
-    """Derivative of the relative residuals with respect to (log rho, log(1 + delta)) [firststep, unified, eq. 9]."""
+    """Derivative of the relative residuals with respect to (log rho, log(1 + delta)) [firststep, unified, eq. 11]."""
     h, weights, uw, mu = tables.h[:, None], geometry.weights, geometry.u_weights, geometry.law.weights
     nz, nu = len(weights), len(uw)
     transposed = h.swapaxes(2, 3)
@@ -92,7 +92,7 @@ def _weighted_square(mu: Array, forms: Values) -> Values:
 def solve_points(
     geometry: Geometry, tables: Tables, ridge: Values, start: Values, tolerance: float, plain_rounds: int
 ) -> fixedpoint.FixedPoint:
-    """rho(z) and 1 + delta(u) for a batch of points, as one vector each [firststep, unified, eqs. 6-7]."""
+    """rho(z) and 1 + delta(u) for a batch of points, as one vector each [firststep, unified, eqs. 9-10]."""
     nz = len(geometry.weights)
     floor = (ridge * geometry.samples_per_neuron)[:, None]
 
@@ -158,7 +158,7 @@ class Forms:
 
 
 def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
-    r"""Prior of the random weights and forms of the bulk [firststep, unified, eqs. 10-12].
+    r"""Prior of the random weights and forms of the bulk [firststep, unified, eqs. 12-14].
 
     .. math:: \mathcal T_{ab} = \int T(m)\,\mu_{ab}(dm), \quad B_{eff} = (\mathcal T^{-1} - 1\otimes P)^{-1},
         \quad G = \tfrac Nd\, \mathcal J B_{eff} \mathcal J^\top
@@ -213,7 +213,7 @@ class Answer:
 
 
 def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
-    r"""The quadratic form q = y^T R y and its derivative along a ridge that depends on z [firststep, unified, eqs. 13-14].
+    r"""q = y^T R y and its derivative along a ridge that depends on z [firststep, unified, eqs. 15-17].
 
     .. math:: q = \frac nN E_z[E[y^2|z]\rho] - r^\top K r, \qquad
         L_{te} = -\frac{d}{d\epsilon} q\Big(\lambda + \epsilon \frac{N^2}{n^2\rho(z)^2}\Big)

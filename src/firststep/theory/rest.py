@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
+from itertools import pairwise
 from operator import mul
 
 import numpy as np
@@ -112,7 +113,7 @@ def _label_moments(
     base, base_weights = np.polynomial.legendre.leggauss(36)
     nodes: list[float] = []
     weights: list[float] = []
-    for low, high in zip(breaks[:-1], breaks[1:], strict=True):
+    for low, high in pairwise(breaks):
         points = (low + high) / 2 + (high - low) / 2 * base
         nodes += points.tolist()
         weights += ((high - low) / 2 * base_weights * np.exp(-(points**2) / 2)).tolist()
@@ -184,7 +185,10 @@ def _moments(
 
     axes = [(1, 0)] if output is None else [(1, 0), (0, 1)]
     size = len(axes)
-    pair = lambda a, b: (a[0] + b[0], a[1] + b[1])  # noqa: E731
+
+    def pair(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+        return a[0] + b[0], a[1] + b[1]
+
     # (zeta - M)^-1 on the axes is s (1 - s E[y t t'] - s V)^-1 with V = v^T (zeta - M')^-1 v'.
     block = [[form(*pair(a, b)) for b in axes] for a in axes]
     inner = [

@@ -1,8 +1,8 @@
 r"""Predicted spectra of the features and of the weights: bulk, edges, outliers and their overlaps [firststep, spectra].
 
-The Stieltjes transform of :math:`F F^\top/n` is :math:`(n/N) E_z \rho(z)` at the ridge :math:`\lambda = -x`, so the bulk
-comes from the equations of the unified theory at complex ridge. Outliers are the real x outside the bulk at which the
-finite-rank system of spikes and random weights becomes singular; their residues are the overlaps.
+The Stieltjes transform of :math:`F F^\top/n` is :math:`(n/N) E_z \rho(z)` at the ridge :math:`\lambda = -x`, so the
+bulk comes from the equations of the unified theory at complex ridge. Outliers are the real x outside the bulk at which
+the finite-rank system of spikes and random weights becomes singular; their residues are the overlaps.
 """
 
 import math
@@ -45,6 +45,7 @@ APPROACH_POINTS = (8, 16, 31, 61, 61, 61)
 # Where bulks are looked for, in units of the mean eigenvalue.
 SCAN_RANGE, SCAN_POINTS = (1e-4, 1e2), 61
 LOWEST, LOWEST_POINTS = 1e-6, 15
+HIGHEST, HIGHEST_POINTS = 1e5, 31
 EDGE_ROUNDS = 8
 # Points at which a density is solved; more are interpolated.
 GRID_POINTS = 72
@@ -53,18 +54,20 @@ HARD_EDGE = 0.02
 # Nodes of z that a spike of one adds; twice as many where all neurons have the same.
 MORE_NODES = 24
 # Quadrature nodes that stand for less than this share of a sample or neuron are dropped.
-UNLIKELY = 0.01
+UNLIKELY = 2e-3
 # Rounding-level residuals are not needed on the way.
 LOOSE, TIGHT = 1e-5, 1e-8
 # A density below this, in units of one over the mean eigenvalue, is outside the bulk.
 EMPTY = 1e-3
 # Outliers closer to the edge than this, relatively, are not told from it.
-NEAREST = 2e-3
+NEAREST = 5e-4
 # Share of an outlier's left vector that must lie in functions of the special directions.
 FAINT = 0.02
 # A density whose integral is wrong by more than this is refused, by more than a quarter of it solved again, finer.
 WRONG_MASS = 0.02
-EFFORTS = (1, 2, 4)
+EFFORTS = (1, 2)
+# Relative accuracy of a critical step size.
+CRITICAL_ACCURACY = 0.01
 # Largest Hermite degree whose overlap is reported.
 DEGREES = 4
 # Largest monomial of z and power of the readout, likewise.
@@ -98,15 +101,16 @@ def predict_spectrum(
     Returns
     -------
     Spectrum
-        Overlaps of features: ``"h0"``, ``"h1"`` … with the normalised Hermite polynomials of z, the coordinate along the vector that
-        the neurons share, ``"z2"`` and ``"z3"`` with its monomials, ``"beta"`` with :math:`\beta\cdot x` (left singular vector), and ``"a1"``
-        … ``"a3"`` with the powers of the readout (right singular vector). Overlaps of weights: ``"beta"`` and ``"direction"`` (input side).
+        Overlaps of features: ``"h0"`` … ``"h4"`` with Hermite polynomials of z, the coordinate along the vector that
+        the neurons share, ``"z2"`` and ``"z3"`` with its monomials, ``"beta"`` with :math:`\beta\cdot x` (left singular
+        vector), and ``"a1"`` … ``"a3"`` with the powers of the readout (right singular vector). Overlaps of weights:
+        ``"beta"`` and ``"direction"`` (input side).
 
     Examples
     --------
-    >>> found = predict_spectrum(Problem("relu", "h1 + h2/sqrt(2)", 0.5), Sizes(2000, 1000, 1500), step_size=10.0)
+    >>> found = predict_spectrum(Problem("relu", "h1 + h2/sqrt(2)", 0.5), Sizes(2000, 1000, 1500), step_size=5.0)
     >>> print(f"{found.edges[1]:.2f}", [f"{outlier.eigenvalue:.1f}" for outlier in found.outliers])
-    1.92 ['16.1']
+    2.04 ['4.4']
     """
     if of not in KINDS:
         raise ValueError(f"of must be one of {', '.join(KINDS)}; got {of!r}")
@@ -126,7 +130,7 @@ def predict_spectrum(
     return _FeatureBulk(problem, sizes, float(step_size), rest, EFFORTS[-1]).spectrum(points)
 
 
-def expected_outliers(problem: Problem, sizes: Sizes, step_size: float, **options: Any) -> int:
+def expected_outliers(problem: Problem, sizes: Sizes, step_size: float, *, rest: str = "structured") -> int:
     """Number of eigenvalues of the features outside the bulk.
 
     Examples
@@ -134,7 +138,7 @@ def expected_outliers(problem: Problem, sizes: Sizes, step_size: float, **option
     >>> expected_outliers(Problem("tanh", "identity", rows="sphere"), Sizes(1000, 500, 750), step_size=0.0)
     0
     """
-    return len(predict_spectrum(problem, sizes, step_size, points=20, **options).outliers)
+    return len(_FeatureBulk(problem, sizes, float(step_size), rest).above())
 
 
 def critical_steps(
@@ -142,18 +146,19 @@ def critical_steps(
 ) -> list[float]:
     r"""Step sizes at which the first, second, … spike leaves the bulk of the features at this size.
 
-    Spikes that are outside without a step (an activation with :math:`c_2 \ne 0` has one where norms fluctuate) count from
-    there on. A spike that stays inside up to `largest` (:math:`3\sqrt N` by default) gives infinity.
+    Spikes that are outside without a step (an activation with :math:`c_2 \ne 0` may have one where norms fluctuate)
+    count from there on. A spike that stays inside up to `largest` (:math:`3\sqrt N` by default) gives infinity. To
+    about two per cent, because an outlier is told from the edge only at a relative distance of 5e-4.
 
     Examples
     --------
     >>> first, = critical_steps(Problem("tanh", "identity", noise_std=0.5), Sizes(1000, 500, 750), count=1)
     >>> print(f"{first:.1f}")
-    1.5
+    1.9
     """
     top = 3 * math.sqrt(sizes.width) if largest is None else largest
     base = expected_outliers(problem, sizes, 0.0, rest=rest)
-    grid = np.geomspace(0.3, top, 13)
+    grid = np.geomspace(0.3, top, 10)
     counts = [expected_outliers(problem, sizes, float(step), rest=rest) - base for step in grid]
     found = []
     for k in range(1, count + 1):
@@ -162,7 +167,7 @@ def critical_steps(
             found.append(math.inf)
             continue
         low, high = (0.0 if above[0] == 0 else float(grid[above[0] - 1])), float(grid[above[0]])
-        for _ in range(9):
+        while high > max((1 + CRITICAL_ACCURACY) * low, 1e-3):
             middle = math.sqrt(low * high) if low > 0 else high / 2
             inside = expected_outliers(problem, sizes, middle, rest=rest) - base < k
             low, high = (middle, high) if inside else (low, middle)
@@ -220,7 +225,7 @@ class _Solver:
         return np.asarray(-x - 1j * self.height_above(x, distance))
 
     def height_above(self, x: Array, distance: float = APPROACH[-1]) -> Array:
-        """Distance from the real axis; at the end in units of x itself where that is smaller, for edges close to zero."""
+        """Distance from the real axis; at the end in units of x where that is smaller, for edges close to zero."""
         return np.asarray(
             distance * (np.minimum(x, self.mean) if distance == APPROACH[-1] else self.mean + 0 * x)
         )
@@ -240,7 +245,7 @@ class _Solver:
             at = now
         return _Bulk(x, values, self.density(x, values))
 
-    def _lowered(self, x: Array, start: Values, above: float, distance: float, halvings: int = 4) -> Values:
+    def _lowered(self, x: Array, start: Values, above: float, distance: float, halvings: int = 2) -> Values:
         """Solutions at a smaller distance from the axis, in as many steps as it takes."""
         try:
             return self.solve(self.ridge(x, distance), start, TIGHT if distance == APPROACH[-1] else LOOSE)
@@ -285,9 +290,17 @@ class _Solver:
             lower = self.mean * np.geomspace(LOWEST, SCAN_RANGE[0], LOWEST_POINTS)[:-1]
             scan = self.approached(lower).merged(scan)
             full = self.height(scan) > EMPTY
-        if not full.any():
+        if full[-1]:
+            # An activation that grows fast has a bulk with a long tail.
+            scan = scan.merged(
+                self.approached(self.mean * np.geomspace(SCAN_RANGE[1], HIGHEST, HIGHEST_POINTS)[1:])
+            )
+            full = self.height(scan) > EMPTY
+        if not full.any() or full[-1]:
             raise fixedpoint.ConvergenceError(
-                "no bulk was found: check the ratios", scan.density, scan.density
+                "no end of the bulk was found: lower the step size, or check that the ratios are of order one",
+                scan.density,
+                scan.density,
             )
         changes = np.flatnonzero(np.diff(full.astype(int)))
         ends, near = self._edges(scan, changes, full[changes])
@@ -315,7 +328,7 @@ class _Solver:
         fraction = np.full(len(index), 0.93)
         found: list[_Bulk] = []
         for _ in range(EDGE_ROUNDS):
-            guess = _secant(*known, outside)
+            guess = _secant(known, outside)
             old, last = known
             at = last.x + fraction * (guess - last.x)
             at = np.where(np.abs(at - last.x) < 1e-9 * last.x, (last.x + outside) / 2, at)
@@ -342,7 +355,7 @@ class _Solver:
             ]
             outside = np.where(full, outside, here.x)
         # A sharp edge may lie a little beyond the first point that counts as empty.
-        ends = _secant(*known, 2 * outside - known[1].x)
+        ends = _secant(known, 2 * outside - known[1].x)
         solved = found[0]
         for one in found[1:]:
             solved = solved.merged(one)
@@ -380,6 +393,11 @@ class _Solver:
             all_density.append(np.maximum(density, 0.0))
         return np.concatenate(all_x), np.concatenate(all_density)
 
+    def above(self) -> tuple[Outlier, ...]:
+        """The outliers alone."""
+        intervals, scan = self.support()
+        return self.outliers(intervals[-1][1], scan)
+
     def spectrum(self, points: int) -> Spectrum:
         """Bulk, edges and outliers."""
         intervals, scan = self.support()
@@ -388,7 +406,8 @@ class _Solver:
         mass = _mass(x, density, intervals) + self.atom
         if not abs(mass - 1) < WRONG_MASS:
             raise fixedpoint.ConvergenceError(
-                f"the predicted density integrates to {mass:.3f} instead of 1: ask for more points",
+                f"the predicted density integrates to {mass:.3f} instead of 1, because the bulk falls into "
+                "many bands: lower the step size",
                 density,
                 x,
             )
@@ -408,9 +427,10 @@ class _Solver:
         )
 
 
-def _secant(old: _Bulk, last: _Bulk, outside: Array) -> Array:
+def _secant(known: Sequence[_Bulk], outside: Array) -> Array:
     """Where the squared density vanishes: on the line through two points inside, but not beyond the one outside."""
-    squares = [(bulk.density * bulk.x) ** 2 for bulk in (old, last)]
+    old, last = known
+    squares = [(bulk.density * bulk.x) ** 2 for bulk in known]
     fall = squares[0] - squares[1]
     with np.errstate(divide="ignore", invalid="ignore"):
         guess = last.x + (last.x - old.x) * squares[1] / fall
@@ -456,8 +476,8 @@ def _mass(x: Array, density: Array, intervals: Sequence[tuple[float, float]]) ->
 def _resolution(problem: Problem, sizes: Sizes, step_size: float, spike: float, effort: int) -> Resolution:
     """Enough nodes for a density to 1e-3 in the sense of the docs.
 
-    A large spike makes the samples differ, a large turn by M the directions, and each node becomes a band of its own where
-    nothing else blurs it; the neurons' different readouts do.
+    A large spike makes the samples differ, a large turn by M the directions, and each node becomes a band of its own
+    where nothing else blurs it; the neurons' different readouts do.
     """
     nodes, levels, blurred = RESOLUTION.nodes, float(RESOLUTION.rest_levels), problem.readout == "gaussian"
     if spike > SMALL_SPIKE:
@@ -471,15 +491,19 @@ def _resolution(problem: Problem, sizes: Sizes, step_size: float, spike: float, 
 
 
 def _likely(geometry: Geometry) -> Geometry:
-    """Without the readouts that no neuron has and the z that no sample has, if no polynomials are in use.
+    """Without readouts that no neuron has, z that no sample has, and directions of M that are not there.
 
-    A node of the quadrature that stands for less than a hundredth of a neuron would only make a false band.
+    Not if polynomials are in use, whose quadrature is exact as it stands.
+
+    A node of the quadrature that stands for less than a five-hundredth of a neuron would only make a false band.
     """
     if len(geometry.hermite):
         return geometry
     keep = geometry.u_weights * geometry.sizes.width > UNLIKELY
     keep_z = geometry.weights * geometry.sizes.n_samples > UNLIKELY
+    keep_m = geometry.law.weights * geometry.sizes.dim > UNLIKELY
     u_weights, weights = geometry.u_weights[keep], geometry.weights[keep_z]
+    law_weights = geometry.law.weights[keep_m]
     return replace(
         geometry,
         u=geometry.u[keep],
@@ -488,6 +512,7 @@ def _likely(geometry: Geometry) -> Geometry:
         z=geometry.z[keep_z],
         weights=weights / weights.sum(),
         hermite=geometry.hermite[:, keep_z],
+        law=replace(geometry.law, nodes=geometry.law.nodes[keep_m], weights=law_weights / law_weights.sum()),
     )
 
 
@@ -562,11 +587,24 @@ class _FeatureBulk(_Solver):
         top = 4 * (edge + strength)
         if top > x[-1]:
             far = np.geomspace(x[-1], top, 2 + math.ceil(math.log2(top / x[-1])))[1:]
-            x, values = np.append(x, far), np.append(values, np.repeat(values[-1:], len(far), axis=0), axis=0)
+            # Far out rho and delta fall like 1/x.
+            fall = (x[-1] / far)[:, None]
+            rho, delta = (
+                values[-1, : len(self.geometry.z)] * fall,
+                1 + (values[-1, len(self.geometry.z) :] - 1) * fall,
+            )
+            x, values = np.append(x, far), np.append(values, np.append(rho, delta, axis=1), axis=0)
         else:
             last = int(np.searchsorted(x, top)) + 1
             x, values = x[:last], values[:last]
-        values = self.beside(x, values)
+        try:
+            values = self.beside(x, values)
+        except fixedpoint.ConvergenceError as error:
+            # A point inside a rare band is not needed.
+            fine = np.asarray(error.residual) <= TIGHT
+            if not fine[-1] or fine.sum() < 3:
+                raise
+            x, values = x[fine], self.beside(x[fine], np.asarray(error.value)[fine])
         levels = _eigenvalues(self.joint(values))
         negative = (levels < 0).sum(axis=1)
         found = []
@@ -640,7 +678,7 @@ def _eigenvalues(matrix: Values) -> Array:
 
 
 class _WeightBulk(_Solver):
-    r"""Weights: rows with covariances :math:`((1 + kUM)^2 + \kappa^2 U^2)/d` and a spike [firststep, spectra, eqs. 4-6]."""
+    r"""Weights: rows of covariance :math:`((1 + kUM)^2 + \kappa^2 U^2)/d` and spike [firststep, spectra, eqs. 4-6]."""
 
     of = "weights"
 

@@ -52,7 +52,7 @@ def _columns(geometry: Geometry, tables: Tables, answer: Answer, ridge: Values) 
 
     The fitted function's projection on a function f of z and g is a leave-one-out average, in which 1/rho cancels:
     with :math:`\beta\cdot x = r z + \sqrt{1-r^2} g` it is :math:`r^k \langle\varphi_0, h_k\rangle +
-    \sqrt{k(1-r^2)} r^{k-1} \langle\varphi_1, h_{k-1}\rangle` for h_k [firststep, unified, eq. 15].
+    \sqrt{k(1-r^2)} r^{k-1} \langle\varphi_1, h_{k-1}\rangle` for h_k [firststep, unified, eq. 18].
     """
     coefficients = (
         answer.learned @ (geometry.weights * hermite_polynomials(geometry.z, LEARNED, normalised=True)).T
@@ -218,8 +218,9 @@ def _solve_all(
         if error[pending].max(initial=0.0) > accepted:
             at = int(pending[np.argmax(error[pending])])
             raise fixedpoint.ConvergenceError(
-                f"the unified theory is only stable to {error[at]:.1e} at step_size={steps[at]:.4g}, ridge={ridges[at]:.3g}, "
-                f"where {accepted:.1e} was asked for: pass tolerance={_rounded_up(error[at]):.0e}, or lower the step size",
+                f"the unified theory is only stable to {error[at]:.1e} at step_size={steps[at]:.4g}, "
+                f"ridge={ridges[at]:.3g}, where {accepted:.1e} was asked for: pass "
+                f"tolerance={_rounded_up(error[at]):.0e}, or lower the step size",
                 numbers,
                 error,
             )
@@ -273,7 +274,7 @@ def solve(
     Returns
     -------
     Outcome
-        Besides the errors: `residual_degree_0` … `residual_degree_4`, what remains in the test error of each Hermite
+        Besides the errors: `residual_degree_0` … `residual_degree_13`, what remains in the test error of each Hermite
         degree of the teacher, `residual_higher` for all degrees above, and `residual_spread`, the variance of the
         fitted function that is no function of beta·x. Their sum and the noise make the test error.
 
@@ -306,7 +307,7 @@ def solve(
     values["alignment"] = np.array(float(problem.teacher.hermite(2)[1]) ** 2 / norm_squared)
     error = points.error.reshape(len(steps), len(ridges))[1:]
     level = points.level.reshape(len(steps), len(ridges))[1:]
-    notes = ()
+    notes: tuple[str, ...] = ()
     if tolerance is None and error.max() > TOLERANCE:
         worst = step_sizes[int(error.max(axis=1).argmax())]
         notes = (
@@ -334,7 +335,7 @@ def solve(
 
 
 def _split(problem: Problem, test_error: Array, along: Array) -> dict[str, Array]:
-    """What is left of each Hermite degree of the teacher in the test error [firststep, unified, eq. 16]."""
+    """What is left of each Hermite degree of the teacher in the test error [firststep, unified, eq. 19]."""
     degree = np.arange(LEARNED)
     wanted = problem.teacher.hermite(LEARNED) * np.sqrt([math.factorial(k) for k in degree])
     left = (wanted - along) ** 2
@@ -355,15 +356,15 @@ def ridge_slopes(
 ) -> tuple[float, float]:
     r"""Exact derivatives of the train and test error with respect to the ridge.
 
-    The train error's is :math:`q + \lambda q'`; the test error's is read off the imaginary part of the whole solution at
-    :math:`\lambda(1 + i h)` with h so small that nothing is truncated. No differences are formed.
+    The train error's is :math:`q + \lambda q'`; the test error's is read off the imaginary part of the whole solution
+    at :math:`\lambda(1 + i h)` with h so small that nothing is truncated. No differences are formed.
 
     Examples
     --------
     >>> setting, sizes = Problem("tanh", "identity", noise_std=0.5), Sizes(400, 200, 300)
     >>> train, test = ridge_slopes(setting, sizes, step_size=2.0, ridge=0.1)
     >>> print(f"{train:.3f} {test:.3f}")
-    1.219 -0.323
+    1.160 0.041
     """
     steps, ridges = np.array([float(step_size)]), np.array([float(ridge)])
     if step_size == 0:
@@ -389,6 +390,8 @@ COMPLEX_STEP = 1e-25
 # Where the best ridge and step are looked for.
 RIDGE_RANGE = (1e-8, 1e4)
 LARGEST_STEP = 3.0
+# Rounds of local search for the best step.
+PATCHES = 5
 
 
 @dataclass(frozen=True)
@@ -428,28 +431,56 @@ def best_ridge(
     --------
     >>> best = best_ridge(Problem("tanh", "identity", noise_std=0.5), Sizes(400, 200, 300), step_size=2.0)
     >>> print(f"{best.ridge:.3f} {best.test_error:.4f}")
-    0.258 0.4506
+    0.093 0.5177
     """
-    from scipy.optimize import brentq
-
-    grid = np.geomspace(*RIDGE_RANGE, 37)
+    grid = np.geomspace(*RIDGE_RANGE, 25)
     scan = solve(problem, sizes, np.array([float(step_size)]), grid, rest=rest, tolerance=1e-3)
     lowest = int(np.argmin(scan.test_error[0]))
     note, ridge = "", float(grid[lowest])
     if 0 < lowest < len(grid) - 1:
-
-        def slope(log_ridge: float) -> float:
-            here = math.exp(log_ridge)
-            return here * ridge_slopes(problem, sizes, step_size, here, rest=rest, tolerance=tolerance)[1]
-
-        ends = math.log(grid[lowest - 1]), math.log(grid[lowest + 1])
-        ridge = math.exp(brentq(slope, *ends, xtol=1e-7))
+        ends = float(grid[lowest - 1]), float(grid[lowest + 1])
+        ridge = _bottom(problem, sizes, step_size, ends, rest, tolerance)
     else:
         side = "smaller" if lowest == 0 else "larger"
-        note = f"the test error still falls at the end of the range {RIDGE_RANGE[0]:g} … {RIDGE_RANGE[1]:g}: a {side} ridge may be better"
-    at = solve(
-        problem, sizes, np.array([float(step_size)]), np.array([ridge]), rest=rest, tolerance=tolerance
-    )
+        note = (
+            f"the test error still falls at the end of the range {RIDGE_RANGE[0]:g} … {RIDGE_RANGE[1]:g}: "
+            f"a {side} ridge may be better"
+        )
+    return _optimum(problem, sizes, step_size, ridge, rest, tolerance, note)
+
+
+def _bottom(
+    problem: Problem,
+    sizes: Sizes,
+    step_size: float,
+    ends: tuple[float, float],
+    rest: str,
+    tolerance: float | None,
+) -> float:
+    """Ridge between the ends where the exact derivative of the test error vanishes, or the lower of the two ends."""
+    from scipy.optimize import brentq
+
+    def slope(log_ridge: float) -> float:
+        here = math.exp(log_ridge)
+        return here * ridge_slopes(problem, sizes, step_size, here, rest=rest, tolerance=tolerance)[1]
+
+    low, high = math.log(ends[0]), math.log(ends[1])
+    if slope(low) >= 0 or slope(high) <= 0:
+        return math.exp(low if slope(low) >= 0 else high)
+    return math.exp(brentq(slope, low, high, xtol=1e-6))
+
+
+def _optimum(
+    problem: Problem,
+    sizes: Sizes,
+    step_size: float,
+    ridge: float,
+    rest: str,
+    tolerance: float | None,
+    note: str,
+) -> Optimum:
+    point = np.array([float(step_size)]), np.array([ridge])
+    at = solve(problem, sizes, *point, rest=rest, tolerance=tolerance)
     return Optimum(float(step_size), ridge, float(at.test_error[0, 0]), float(at.train_error[0, 0]), note)
 
 
@@ -462,13 +493,11 @@ def best_step(
     --------
     >>> best = best_step(Problem("tanh", "tanh(2*x)", noise_std=0.5), Sizes(400, 200, 300))
     >>> print(f"{best.step_size:.0f} {best.ridge:.2f} {best.test_error:.3f}")
-    19 0.16 0.429
+    26 0.38 0.496
     """
-    from scipy.optimize import minimize
-
     largest = LARGEST_STEP * math.sqrt(sizes.width)
-    steps = np.concatenate([[0.0], np.geomspace(0.1, largest, 25)])
-    grid = np.geomspace(1e-6, 1e2, 17)
+    steps = np.concatenate([[0.0], np.geomspace(0.1, largest, 16)])
+    grid = np.geomspace(1e-6, 1e2, 11)
     scan = solve(problem, sizes, steps, grid, rest=rest, tolerance=1e-3)
     row, column = np.unravel_index(int(np.argmin(scan.test_error)), scan.test_error.shape)
     if row == 0:
@@ -477,28 +506,39 @@ def best_step(
             best,
             note=best.note or "no step is best: the gradient step does not lower the predicted test error",
         )
-
-    def test_error(point: Array) -> float:
-        step, ridge = math.exp(min(point[0], math.log(largest))), math.exp(point[1])
-        return float(
-            solve(problem, sizes, np.array([step]), np.array([ridge]), rest=rest, tolerance=1e-6).test_error[
-                0, 0
-            ]
-        )
-
-    start = np.log([steps[row], grid[column]])
-    found = minimize(
-        test_error,
-        start,
-        method="Nelder-Mead",
-        options={
-            "xatol": 1e-3,
-            "fatol": 1e-7,
-            "initial_simplex": start + 0.25 * np.array([[0, 0], [1, 0], [0, 1]]),
-        },
+    # Parabolas through ever smaller patches: five by five points cost little more than one.
+    centre = np.log([steps[row], grid[column]])
+    width = np.log([steps[2] / steps[1], grid[1] / grid[0]])
+    patch = np.linspace(-1, 1, 5)
+    for _ in range(PATCHES):
+        centre[0] = min(centre[0], math.log(largest) - width[0])
+        here = (np.exp(centre[i] + width[i] * patch) for i in range(2))
+        errors = solve(problem, sizes, *here, rest=rest, tolerance=1e-5).test_error
+        lowest = np.array(np.unravel_index(int(np.argmin(errors)), errors.shape))
+        inside = bool(np.all((lowest > 0) & (lowest < len(patch) - 1)))
+        centre = centre + width * (_vertex(patch, errors) if inside else patch[lowest])
+        width = width / 4 if inside else width / 2
+    step = math.exp(min(centre[0], math.log(largest)))
+    around = math.exp(centre[1] - 0.3), math.exp(centre[1] + 0.3)
+    note = f"the test error still falls at the largest step considered, {largest:.3g}"
+    return _optimum(
+        problem,
+        sizes,
+        step,
+        _bottom(problem, sizes, step, around, rest, tolerance),
+        rest,
+        tolerance,
+        note if step >= 0.99 * largest else "",
     )
-    step = math.exp(min(found.x[0], math.log(largest)))
-    best = best_ridge(problem, sizes, step, rest=rest, tolerance=tolerance)
-    if step >= 0.99 * largest:
-        return replace(best, note=f"the test error still falls at the largest step considered, {largest:.3g}")
-    return best
+
+
+def _vertex(patch: Array, errors: Array) -> Array:
+    """Lowest point of the paraboloid through errors on patch x patch, kept inside it."""
+    x, y = (part.ravel() for part in np.meshgrid(patch, patch, indexing="ij"))
+    design = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=1)
+    _, gx, gy, xx, xy, yy = np.linalg.lstsq(design, errors.ravel(), rcond=None)[0]
+    hessian = np.array([[2 * xx, xy], [xy, 2 * yy]])
+    if np.linalg.eigvalsh(hessian)[0] <= 0:
+        lowest = np.unravel_index(int(np.argmin(errors)), errors.shape)
+        return patch[np.array(lowest)]
+    return np.asarray(np.clip(-np.linalg.solve(hessian, [gx, gy]), -1, 1))

@@ -66,6 +66,7 @@ function query(values = state) {
 const live = {
   choices: () => asker.get("choices", "api/choices"),
   curves: (quality) => asker.get("curves", `api/curves?${query()}`, { "x-firststep-quality": quality }),
+  exact: () => asker.get("exact", `api/curves?${query()}`, { "x-firststep-quality": "exact" }),
   spectrum: (of) => asker.get(of, `api/spectrum/${of}?${query()}`),
   simulated: () => asker.get("simulated", `api/simulated?${query()}`),
 };
@@ -81,6 +82,7 @@ const files = {
     const found = await asker.get(of, `data/spectra-${of}-${from.preset}-${from.n}.json`);
     return found && found.spectra[found.nearest[indexOf(state.step_exponent)]];
   },
+  exact: () => files.curves(),
   simulated: async () => ({ points: null }),
 };
 const source = isStatic ? files : live;
@@ -125,42 +127,77 @@ function rememberAddress() {
 }
 
 let waiting = 0;
-async function refresh(started) {
+function refresh(started) {
   clearTimeout(settle);
+  document.body.dataset.settled = "false";
   const turn = ++waiting;
   const local = sameProblem(curves?.state, state) && onGrid(state.step_exponent) && !state.step_size;
   if (local) {
     curves.state = { ...state };
+    asker.drop("exact");
     drawCurves();
     clock("local", started);
-    if (curves.draft) settle = setTimeout(() => exact(turn), SETTLE);
-    else asker.drop("curves");
+    finish(turn);
   } else {
     document.body.classList.add("busy");
     if (!sameProblem(simulated?.state, state)) simulated = null;
-    const found = await attempt(() => source.curves("draft"));
-    if (turn !== waiting || !found) return;
+    followCurves(started);
+  }
+  followSpectra(started);
+}
+
+// One request at a time and then the newest: what comes back is drawn even if the slider has moved on meanwhile, so
+// that the picture follows a moving hand instead of waiting for it to rest.
+let curvesBusy = false;
+let curvesNext = null;
+async function followCurves(started) {
+  if (curvesBusy) {
+    curvesNext = started;
+    return;
+  }
+  curvesBusy = true;
+  asker.drop("exact");
+  const found = await attempt(() => source.curves("draft"));
+  curvesBusy = false;
+  if (found) {
     accept(found);
     clock("curves", started);
-    if (found.draft) settle = setTimeout(() => exact(turn), SETTLE);
-    else settle = setTimeout(() => lookUpSimulated(turn), SETTLE);
   }
-  for (const of of ["features", "weights"]) drawSpectrumSoon(of, turn, started);
+  const next = curvesNext;
+  curvesNext = null;
+  if (next !== null && !(curves && sameProblem(curves.state, state) && onGrid(state.step_exponent) && !state.step_size)) followCurves(next);
+  else if (found) finish(waiting);
 }
 
 function accept(found) {
+  const asked = state;
   curves = found;
-  state = { ...found.state };
   document.body.classList.remove("busy");
-  showControls();
+  if (asked.step_size || sameProblem(found.state, asked)) {
+    const moved = !asked.step_size && onGrid(asked.step_exponent);
+    state = { ...found.state, step_exponent: moved ? asked.step_exponent : found.state.step_exponent };
+    curves.state = { ...state };
+    showControls();
+  }
   drawCurves();
 }
 
+function finish(turn) {
+  if (curves.draft) settle = setTimeout(() => exact(turn), SETTLE);
+  else settled(turn);
+}
+
 async function exact(turn) {
-  const found = await attempt(() => source.curves("exact"));
+  const found = await attempt(() => source.exact());
   if (turn !== waiting || !found) return;
   accept(found);
-  lookUpSimulated(turn);
+  settled(turn);
+}
+
+// The numbers shown are final.
+function settled(turn) {
+  document.body.dataset.settled = "true";
+  settle = setTimeout(() => lookUpSimulated(turn), SETTLE);
 }
 
 async function lookUpSimulated(turn) {
@@ -173,19 +210,37 @@ async function lookUpSimulated(turn) {
   drawCurves();
 }
 
-async function drawSpectrumSoon(of, turn, started) {
-  const slow = setTimeout(() => byId(of === "features" ? "chart-spectrum" : "chart-weights").classList.add("waiting"), 350);
+let spectraBusy = false;
+let spectraNext = null;
+async function followSpectra(started) {
+  if (spectraBusy) {
+    spectraNext = started;
+    return;
+  }
+  spectraBusy = true;
+  for (const of of ["features", "weights"]) await followSpectrum(of, started);
+  spectraBusy = false;
+  const next = spectraNext;
+  spectraNext = null;
+  if (next !== null) followSpectra(next);
+}
+
+const HOLDERS = { features: "chart-spectrum", weights: "chart-weights" };
+async function followSpectrum(of, started) {
+  const holder = byId(HOLDERS[of]);
+  const slow = setTimeout(() => holder.classList.add("waiting"), 500);
   try {
     const found = await source.spectrum(of);
-    if (!found || turn !== waiting) return;
+    if (!found) return;
     spectra[of] = found;
     drawSpectrum(of);
+    holder.dataset.exponent = found.state.step_exponent;
     if (of === "features") clock("spectrum", started);
   } catch (error) {
-    if (turn === waiting) noSpectrum(of, error.message);
+    noSpectrum(of, error.message);
   } finally {
     clearTimeout(slow);
-    if (turn === waiting) byId(of === "features" ? "chart-spectrum" : "chart-weights").classList.remove("waiting");
+    holder.classList.remove("waiting");
   }
 }
 
@@ -760,7 +815,7 @@ async function start() {
   makeSymbols();
   makeTour();
   showControls();
-  await refresh(performance.now());
+  refresh(performance.now());
   document.body.dataset.ready = "true";
 }
 

@@ -1,0 +1,101 @@
+"""From a slider's event to the new picture, measured in the browser: python benchmarks/explorer.py
+
+Prints median and 90th percentile in milliseconds for the views, each over a drag of one slider; needs chromium.
+"""
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
+SLIDE = "(node, value) => { node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); }"
+SETTLED = "body[data-ready=true][data-settled=true]:not(.busy):not(.draft)"
+
+
+def drag(page, slider: str, places: list[int], pause: float) -> None:
+    for place in places:
+        page.eval_on_selector(f"#{slider}", SLIDE, place)
+        page.wait_for_timeout(pause)
+
+
+def report(name: str, wanted: float, times: list[float]) -> None:
+    if not times:
+        print(f"{name:58s} nothing was drawn")
+        return
+    ordered = sorted(times)
+    high = ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))]
+    middle = statistics.median(times)
+    verdict = "met" if middle < wanted else "missed"
+    print(
+        f"{name:58s} median {middle:6.1f} ms   90 % {high:6.1f} ms   of {len(times):3d}   wanted {wanted:g}: {verdict}"
+    )
+
+
+def main() -> None:
+    program = Path(sys.executable).with_name("firststep")
+    store = Path(tempfile.mkdtemp()) / "store.db"
+    command = [program, "explore", "--port", "0", "--no-open", "--store", str(store)]
+    print(f"{os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server, sync_playwright() as machine:
+        address = re.search(r"http://\S+", server.stderr.readline())[0]
+        threading.Thread(target=server.stderr.read, daemon=True).start()
+        browser = machine.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.set_default_timeout(120_000)
+        page.goto(f"{address}?n_samples=1000")
+        page.wait_for_selector(SETTLED)
+        page.wait_for_selector("#chart-weights path.bulk")
+
+        def times(name: str) -> list[float]:
+            return page.evaluate(f"window.firststepTimings.{name}.splice(0)")
+
+        def clear() -> None:
+            for name in ("curves", "spectrum", "local"):
+                times(name)
+
+        clear()
+        drag(page, "step_exponent", list(range(10, 60)), 40)
+        page.wait_for_selector(SETTLED)
+        report("view 1, 61 step sizes, step slider", 100, times("local"))
+        page.wait_for_timeout(1000)
+        report("spectrum, step slider, new problem", 300, times("spectrum"))
+        print("    waiting for the other positions to be computed ahead")
+        page.wait_for_timeout(60_000)
+        clear()
+        drag(page, "step_exponent", list(range(60, 0, -1)), 40)
+        page.wait_for_timeout(1000)
+        report("spectrum, step slider, some seconds later", 300, times("spectrum"))
+        clear()
+        drag(page, "ridge-slider", list(range(20, 50)), 250)
+        page.wait_for_selector(SETTLED)
+        report("view 1, 61 step sizes, ridge slider, one place after another", 100, times("curves"))
+        clear()
+        drag(page, "noise_std-slider", list(range(1, 40)), 30)
+        page.wait_for_selector(SETTLED)
+        report("view 1, 61 step sizes, noise slider, fast drag", 100, times("curves"))
+        clear()
+        drag(page, "width_per_sample-slider", list(range(3, 19)), 900)
+        page.wait_for_selector(SETTLED)
+        report("view 1, 61 step sizes, width slider", 100, times("curves"))
+        report("spectrum, width slider", 300, times("spectrum"))
+        browser.close()
+        server.terminate()
+    print(f"load after {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,464 @@
+"""How fast the package is, as ratios measured in one run: python benchmarks/run.py [--quick] [--rows 1,2,5].
+
+Contenders take turns, so that whatever else the machine does meets both alike. A row gives the median over the
+turns and the range. Writes benchmarks/results/speed.json and speed.md; `--quick` (small sizes, a minute) writes
+nothing unless `--out` says where.
+
+Rows 1 to 3 compare with what a user writes today: NumPy for the gradient, features recomputed for each step
+size, `sklearn.linear_model.Ridge` for each ridge. PyTorch's autograd takes part where torch is installed.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import numpy as np  # noqa: E402 - not before the lines above
+
+from firststep import Problem, Sizes  # noqa: E402
+from firststep.simulate import Draw, run_replica, simulate  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results"
+TEACHER, NOISE = "h1 + h2/sqrt(2)", 0.5
+RIDGES = np.logspace(-3, 1, 10)
+
+
+def step_sizes(sizes: Sizes, count: int = 10) -> np.ndarray:
+    """No step, and eta = n^alpha for alpha up to a half."""
+    return np.append(0.0, sizes.step_size(np.linspace(0, 0.5, count - 1)))
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, float]:
+    """Wall and CPU seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    function()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def alternating(contenders: dict[str, Callable[[], Any]], turns: int) -> dict[str, list[tuple[float, float]]]:
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    for _ in range(turns):
+        for name, function in contenders.items():
+            found[name].append(timed(function))
+    return found
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+
+
+def ratio(
+    slow: list[tuple[float, float]], fast: list[tuple[float, float]], clock: int = 1
+) -> dict[str, float]:
+    """Ratio of times turn by turn; by default of CPU times, which a busy machine disturbs less."""
+    return spread([a[clock] / b[clock] for a, b in zip(slow, fast, strict=True)])
+
+
+def numpy_gradient(x: np.ndarray, y: np.ndarray, w: np.ndarray, a: np.ndarray, name: str) -> np.ndarray:
+    z = x @ w.T
+    if name == "relu":
+        value, slope = np.maximum(z, 0) - 1 / math.sqrt(2 * math.pi), (z > 0).astype(float)
+    else:
+        value = np.tanh(z)
+        slope = 1 - value**2
+    residual = y - value @ a / math.sqrt(len(a))
+    return (np.outer(residual, a) * slope).T @ x / len(y)
+
+
+def torch_gradient(x: np.ndarray, y: np.ndarray, w: np.ndarray, a: np.ndarray, name: str) -> np.ndarray:
+    import torch
+
+    weights = torch.tensor(w, requires_grad=True)
+    inputs, labels, readout = (torch.tensor(v) for v in (x, y, a))
+    z = inputs @ weights.T
+    value = torch.relu(z) - 1 / math.sqrt(2 * math.pi) if name == "relu" else torch.tanh(z)
+    # The residual's own output is scaled by 1/sqrt N; the step is that of the unscaled network.
+    residual = (labels - value @ readout / math.sqrt(len(a))).detach()
+    (-(residual * (value @ readout)).mean()).backward()
+    return -weights.grad.numpy()
+
+
+def by_hand(
+    problem: Problem,
+    sizes: Sizes,
+    etas: np.ndarray,
+    ridges: np.ndarray,
+    gradient: Callable[..., np.ndarray],
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Train and test errors (S, R) as a user writes them today, on the draw of our replica."""
+    from sklearn.linear_model import Ridge
+
+    draw, name = Draw(problem, sizes, seed), problem.activation.spec
+    w, a, (x0, y0), (x, y) = draw.weights(), draw.readout(), draw.step_sample(), draw.fit_sample()
+    x_test, y_test = next(draw.test_blocks(sizes.n_samples))
+    g = gradient(x0, y0, w, a, name)
+    train, test = np.empty((2, len(etas), len(ridges)))
+    for i, eta in enumerate(etas):
+        w1 = w + eta * g
+        f, f_test = x @ w1.T, x_test @ w1.T
+        if name == "relu":
+            f, f_test = (np.maximum(v, 0) - 1 / math.sqrt(2 * math.pi) for v in (f, f_test))
+        else:
+            f, f_test = np.tanh(f), np.tanh(f_test)
+        for j, ridge in enumerate(ridges):
+            fit = Ridge(alpha=ridge * len(y), fit_intercept=False).fit(f, y).coef_
+            train[i, j] = np.mean((y - f @ fit) ** 2) + ridge * fit @ fit
+            test[i, j] = np.mean((y_test - f_test @ fit) ** 2)
+    return train, test
+
+
+def replica(quick: bool) -> list[dict[str, Any]]:
+    """Rows 1 and 2."""
+    sizes, turns = (Sizes(400, 200, 300), 2) if quick else (Sizes(2000, 1000, 1500), 3)
+    etas, rows = step_sizes(sizes), []
+    for name in ("relu", "tanh"):
+        problem = Problem(name, TEACHER, noise_std=NOISE)
+        contenders = {
+            "numpy + sklearn": lambda p=problem: by_hand(p, sizes, etas, RIDGES, numpy_gradient),
+            "float64": lambda p=problem: run_replica(p, sizes, etas, RIDGES),
+            "float32": lambda p=problem: run_replica(p, sizes, etas, RIDGES, dtype="float32"),
+            "gemm float64": lambda: gemm(sizes.width, "float64"),
+            "gemm float32": lambda: gemm(sizes.width, "float32"),
+        }
+        try:
+            import torch
+
+            torch.set_num_threads(1)
+            contenders["torch + sklearn"] = lambda p=problem: by_hand(p, sizes, etas, RIDGES, torch_gradient)
+        except ImportError:
+            pass
+        times = alternating(contenders, turns)
+        # The same test sample for both, apart from the timing: there ours is exact and needs none.
+        expected = by_hand(problem, sizes, etas, RIDGES, numpy_gradient)
+        for dtype in ("float64", "float32"):
+            options = {"dtype": dtype, "test": "sample", "n_test": sizes.n_samples}
+            ours = run_replica(problem, sizes, etas, RIDGES, **options)
+            error = max(
+                float(np.max(np.abs(ours[key] / value - 1)))
+                for key, value in zip(("train_error", "test_error"), expected, strict=True)
+            )
+            for slow in ("numpy + sklearn", "torch + sklearn"):
+                if slow in times:
+                    goal = {"float64": 8, "float32": 14}[dtype]
+                    what = f"one replica, {name}, {dtype}, against {slow} (float64)"
+                    seconds = spread([t[1] for t in times[dtype]])["median"]
+                    unit = f"times faster; ours {seconds:.2f} s; errors differ by at most {error:.1e}"
+                    rows.append(
+                        {
+                            "row": 1,
+                            "what": what,
+                            **ratio(times[slow], times[dtype]),
+                            "unit": unit,
+                            "goal": goal,
+                        }
+                    )
+            work = operations(sizes, len(etas), len(RIDGES))
+            shares = [
+                100 * work / ours_time[1] / (GEMMS * 2 * sizes.width**3 / gemm_time[1])
+                for ours_time, gemm_time in zip(times[dtype], times[f"gemm {dtype}"], strict=True)
+            ]
+            what = f"operations of that replica per second, {name}, {dtype}, over the machine's GEMM"
+            rows.append({"row": 2, "what": what, **spread(shares), "unit": "%", "goal": 60})
+    return rows
+
+
+GEMMS = 8
+
+
+def gemm(size: int, dtype: str) -> None:
+    a = np.random.default_rng(0).random((size, size)).astype(dtype)
+    for _ in range(GEMMS):
+        a @ a
+
+
+def operations(sizes: Sizes, n_steps: int, n_ridges: int) -> float:
+    """Floating-point operations of a replica's matrix products and factorisations; elementwise ones count nothing."""
+    n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
+    step = 4.0 * n0 * d * width
+    products = 4.0 * n * d * width + 4.0 * width**2 * d
+    small, large = min(n, width), max(n, width)
+    fit = large * small**2 + small**3 / 3 + 2.0 * n * width * n_ridges + width**2 * n_ridges
+    # Some forty products and thirty solutions with the Gram matrix for the Krylov spaces.
+    return step + products + n_steps * (fit + 70 * 2.0 * small**2)
+
+
+def standard_error(quick: bool) -> list[dict[str, Any]]:
+    """Row 3: variance of the test error's gain times CPU seconds of a replica, ours against plain Monte Carlo."""
+    sizes, replicas = (Sizes(200, 100, 150), 12) if quick else (Sizes(800, 400, 600), 60)
+    problem = Problem("relu", TEACHER, noise_std=NOISE)
+    eta, ridge = float(sizes.step_size(0.4)), np.array([0.1])
+    plain, paired, ours = [], [], []
+    clocks = np.zeros(3)
+    controls = simulate(problem, sizes, [eta], ridge, replicas=2, workers=1).stderr  # warms everything up
+    assert "test_gain" in controls
+    for seed in range(replicas):
+        start = time.process_time()
+        # Plain: its own draw for each step size, and a test sample.
+        without = by_hand(problem, sizes, np.array([0.0]), ridge, numpy_gradient, seed=10**6 + seed)
+        with_step = by_hand(problem, sizes, np.array([eta]), ridge, numpy_gradient, seed=seed)
+        plain.append(without[1][0, 0] - with_step[1][0, 0])
+        middle = time.process_time()
+        both = by_hand(problem, sizes, np.array([0.0, eta]), ridge, numpy_gradient, seed=seed)[1]
+        paired.append(both[0, 0] - both[1, 0])
+        late = time.process_time()
+        ours.append(run_replica(problem, sizes, [eta], ridge, replica=seed)["test_gain"][0, 0])
+        clocks += [middle - start, late - middle, time.process_time() - late]
+    rows = []
+    rng = np.random.default_rng(0)
+    for name, values, clock in (("own draws", plain, clocks[0]), ("one draw", paired, clocks[1])):
+
+        def gain(index: np.ndarray, values: list[float] = values, clock: float = clock) -> float:
+            return float(
+                np.var(np.array(values)[index]) * clock / (np.var(np.array(ours)[index]) * clocks[2])
+            )
+
+        resampled = sorted(gain(rng.integers(replicas, size=replicas)) for _ in range(400))
+        what = f"CPU seconds for the same standard error of the gain, by hand with {name} for both step sizes"
+        found = {"median": gain(np.arange(replicas)), "low": resampled[20], "high": resampled[380]}
+        rows.append({"row": 3, "what": what, **found, "unit": "times as many (90 % by bootstrap)", "goal": 5})
+    return rows
+
+
+def workers(quick: bool) -> list[dict[str, Any]]:
+    """Row 4."""
+    sizes, replicas, turns = (Sizes(400, 200, 300), 40, 1) if quick else (Sizes(1200, 600, 900), 40, 2)
+    problem = Problem("relu", TEACHER, noise_std=NOISE)
+    etas = step_sizes(sizes, 5)
+    times = alternating(
+        {
+            f"{count}": lambda count=count: simulate(
+                problem, sizes, etas, RIDGES, replicas=replicas, workers=count, progress=False
+            )
+            for count in (1, 2)
+        },
+        turns,
+    )
+    what = f"two workers against one, {replicas} replicas at n = {sizes.n_samples}"
+    return [
+        {
+            "row": 4,
+            "what": what,
+            **ratio(times["1"], times["2"], clock=0),
+            "unit": "times faster",
+            "goal": 1.85,
+        }
+    ]
+
+
+def growth(quick: bool) -> list[dict[str, Any]]:
+    """Row 5: each size in a process of its own, which knows its peak memory."""
+    sizes = (250, 500, 1000) if quick else (500, 1000, 2000, 4000, 8000)
+    measured = [one_size(n, n // 2, 3 * n // 4, "float64") for n in sizes]
+    logs = np.log([[n, seconds, peak] for n, (seconds, peak) in zip(sizes, measured, strict=True)]).T
+    rows = []
+    for name, values in (("CPU time", logs[1]), ("peak memory", logs[2])):
+        local = np.diff(values) / np.diff(logs[0])
+        found = {
+            "median": float(np.polyfit(logs[0], values, 1)[0]),
+            "low": float(local.min()),
+            "high": float(local.max()),
+        }
+        what = f"growth of {name} from n = {sizes[0]} to {sizes[-1]} (d = n/2, N = 3n/4)"
+        detail = ", ".join(f"{m[0]:.2g} s" if name == "CPU time" else f"{m[1]:.2g} GiB" for m in measured)
+        rows.append({"row": 5, "what": what, **found, "unit": f"power of n ({detail})", "goal": None})
+    n = 1500 if quick else 10_000
+    seconds, peak = one_size(n, n, n, "float32")
+    what, found = (
+        f"peak memory of a replica at n = d = N = {n}, float32",
+        {"median": peak, "low": peak, "high": peak},
+    )
+    rows.append({"row": 5, "what": what, **found, "unit": f"GiB ({seconds:.0f} CPU seconds)", "goal": -8})
+    return rows
+
+
+def one_size(n: int, d: int, width: int, dtype: str) -> tuple[float, float]:
+    command = [sys.executable, __file__, "--one-size", f"{n},{d},{width},{dtype}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, peak = map(float, done.stdout.split())
+    return seconds, peak
+
+
+def print_one_size(text: str) -> None:
+    n, d, width, dtype = text.split(",")
+    sizes = Sizes(int(n), int(d), int(width))
+    problem = Problem("relu", TEACHER, noise_std=NOISE)
+    seconds = timed(lambda: run_replica(problem, sizes, [sizes.step_size(0.4)], RIDGES, dtype=dtype))[1]
+    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+
+
+def theories(quick: bool) -> list[dict[str, Any]]:
+    """Row 6."""
+    from firststep.theory import predict
+    from firststep.theory.random_features import limiting_traces
+    from firststep.theory.spectrum import predict_spectrum
+
+    count, turns = (10**4, 2) if quick else (10**5, 5)
+    rng = np.random.default_rng(0)
+    ridge, phi, psi = 10 ** rng.uniform([[-6], [-1], [-1]], [[2], [1], [1]], (3, count))
+    problem, sizes = Problem("relu", TEACHER, noise_std=NOISE), Sizes(2000, 1000, 1500)
+    curve = step_sizes(sizes, 60)
+    spectrum_steps = [float(sizes.step_size(0.4))]
+    tasks = {
+        "points of (m1, m2) per second": (lambda: limiting_traces(ridge, phi, psi, 0.5, 0.3), count, "points/s"),
+        "unified theory, points of a 60 x 10 grid per second": (
+            lambda: predict(problem, sizes, curve, RIDGES), 60 * 10, "points/s",
+        ),
+        "unified theory, a curve of 60 step sizes at one ridge": (lambda: predict(problem, sizes, curve, 0.1), None, "s"),
+        "spectrum: density at 200 points with outliers": (
+            lambda: predict_spectrum(problem, sizes, spectrum_steps[0]), None, "s",
+        ),
+    }  # fmt: skip
+    for task, _, _ in tasks.values():
+        task()
+    times = alternating({name: task for name, (task, _, _) in tasks.items()}, turns)
+    rows = []
+    for name, (_, points, unit) in tasks.items():
+        values = [points / t[1] if points else t[1] for t in times[name]]
+        rows.append({"row": 6, "what": name, **spread(values), "unit": unit, "goal": None})
+    return rows
+
+
+def storage(quick: bool) -> list[dict[str, Any]]:
+    """Row 7."""
+    from firststep.store import open_store
+
+    writes, points, turns = (200, 2000, 2) if quick else (2000, 100_000, 3)
+    grid = {name: np.full((10, 10), 0.5) for name in ("train_error", "test_error")}
+    etas = np.arange(10.0)
+    found: dict[str, list[float]] = {"writes": [], "reads": [], "export": []}
+    for _ in range(turns):
+        with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "points.db") as store:
+
+            def write_one(i: int, store: Any = store) -> None:
+                store.add(
+                    {"source": "simulation", "replica": i}, "network", [1.0], [0.1], {"test_error": [[0.5]]}
+                )
+
+            wall, _ = timed(lambda: [write_one(i) for i in range(writes)])
+            found["writes"].append(writes / wall)
+            for i in range(points // 100):
+                store.add({"source": "simulation", "replica": writes + i}, "network", etas, RIDGES, grid)
+            wall, _ = timed(store.rows)
+            found["reads"].append(store.count() / wall)
+            wall, _ = timed(lambda: store.to_csv(Path(folder) / "points.csv"))
+            found["export"].append(wall)
+    texts = {
+        "writes": ("store: acknowledged writes, one point each", "writes/s"),
+        "reads": ("store: rows read", "rows/s"),
+        "export": (f"store: export of a {points + writes}-row sweep as CSV", "s"),
+    }
+    return [
+        {"row": 7, "what": what, **spread(found[name]), "unit": unit, "goal": None}
+        for name, (what, unit) in texts.items()
+    ]
+
+
+def command_line(quick: bool) -> list[dict[str, Any]]:
+    """Row 8."""
+    script = Path(sys.executable).with_name("firststep")
+    commands = {"--help": (["--help"], 0.25), "predict": (["predict", "-q"], 0.6)}
+
+    def call(arguments: list[str]) -> None:
+        subprocess.run([script, *arguments], capture_output=True, check=True)
+
+    for arguments, _ in commands.values():
+        call(arguments)
+    times = alternating(
+        {name: lambda a=arguments: call(a) for name, (arguments, _) in commands.items()}, 3 if quick else 9
+    )
+    return [
+        {"row": 8, "what": f"firststep {name}, wall time", **spread([t[0] for t in times[name]]), "unit": "s", "goal": -goal}
+        for name, (_, goal) in commands.items()
+    ]  # fmt: skip
+
+
+ROWS: dict[str, Callable[[bool], list[dict[str, Any]]]] = {
+    "1": replica,
+    "3": standard_error,
+    "4": workers,
+    "5": growth,
+    "6": theories,
+    "7": storage,
+    "8": command_line,
+}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| row | what | median | range | unit | goal |", "| --- | --- | --- | --- | --- | --- |"]
+    for row in rows:
+        goal = row["goal"]
+        wanted = "" if goal is None else f"≥ {goal:g}" if goal > 0 else f"≤ {-goal:g}"
+        lines.append(
+            f"| {row['row']} | {row['what']} | {row['median']:.3g} | {row['low']:.3g} … {row['high']:.3g} "
+            f"| {row['unit']} | {wanted} |"
+        )
+    return "\n".join(lines)
+
+
+def machine() -> dict[str, Any]:
+    import scipy
+    import sklearn
+
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii").splitlines()
+        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    versions = {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__}
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "blas_threads": os.environ["OPENBLAS_NUM_THREADS"],
+        **versions,
+        "scikit-learn": sklearn.__version__,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, few turns")
+    parser.add_argument("--rows", default=",".join(ROWS), help="rows to measure (row 2 comes with row 1)")
+    parser.add_argument("--out", type=Path, help="folder for speed.json and speed.md")
+    parser.add_argument("--one-size", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one_size:
+        print_one_size(arguments.one_size)
+        return
+    about, rows = machine(), []
+    for name in arguments.rows.split(","):
+        rows += ROWS[name](arguments.quick)
+        print(table(rows[-1:] if len(rows) == 1 else rows).splitlines()[-1], flush=True)
+    rows.sort(key=lambda row: row["row"])
+    about["load at the end"] = os.getloadavg()[0]
+    text = table(rows)
+    print(f"\n{text}\n\n{json.dumps(about)}")
+    out = arguments.out or (None if arguments.quick else RESULTS)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "speed.json").write_text(
+            json.dumps({"machine": about, "rows": rows}, indent=1) + "\n", encoding="utf-8"
+        )
+        head = ", ".join(f"{key} {value}" for key, value in about.items())
+        (out / "speed.md").write_text(f"{text}\n\n{head}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

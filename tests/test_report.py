@@ -1,0 +1,169 @@
+"""The report: one file, no network, the numbers of the results, and nothing that a hostile title can break."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pydantic")
+pytest.importorskip("matplotlib")
+pytest.importorskip("latex2mathml")
+
+from firststep.experiment import Results, parse, run
+from firststep.figures import Figure, Panel, Series
+from firststep.report import Section, inline_svg, prose, report_html, write_report
+from firststep.store import open_store
+
+TEXT = """
+title = "Errors & <steps>"
+reference = "[Ba22]"
+description = '''
+With $\\eta = n_0^\\alpha$ & `code`.
+
+A second paragraph.
+'''
+[problem]
+activation = "relu"
+teacher = "h1"
+[sizes]
+n_samples = 40
+phi = 0.5
+psi = 0.625
+[sweep]
+step_exponent = [0.0, 0.25, 0.5]
+ridge = 0.1
+[simulation]
+replicas = 3
+[[theory]]
+name = "staircase"
+[[figure]]
+kind = "against_step"
+caption = "What is <seen>."
+"""
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    with open_store(None) as store:
+        return run(parse(TEXT), store)
+
+
+@pytest.fixture(scope="module")
+def page(results: Results) -> str:
+    return report_html(
+        [Section("first", results, "firststep run first.toml"), Section("second", results, "x & y")]
+    )
+
+
+class Reader(HTMLParser):
+    """Collects identifiers, targets and unbalanced tags."""
+
+    VOID = frozenset({"meta", "br", "path", "use", "rect", "image", "circle", "line"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.ids.append(value)
+            if name in ("href", "xlink:href", "src") and value:
+                self.targets.append(value)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    return reader
+
+
+def test_it_is_well_formed_and_every_name_is_unique(page: str) -> None:
+    reader = read(page)
+    assert reader.open == []
+    assert len(reader.ids) == len(set(reader.ids))
+    assert {target[1:] for target in reader.targets} <= set(reader.ids)
+
+
+def test_the_reader_notices_a_broken_page() -> None:
+    with pytest.raises(AssertionError):
+        read("<p><b></p></b>")
+
+
+def test_it_asks_for_nothing_from_outside(page: str) -> None:
+    assert all(target.startswith("#") for target in read(page).targets)
+    addresses = set(re.findall(r'(?:https?:)?//[^\s"\'<>)]+', page))
+    assert addresses <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+        "http://www.w3.org/1998/Math/MathML",
+    }
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+
+
+def test_it_says_what_there_is_to_know(page: str) -> None:
+    words = "".join(read(page).words)
+    for text in (
+        "Errors & <steps>",
+        "[Ba22]",
+        "What is <seen>.",
+        "firststep run first.toml",
+        "A second paragraph.",
+    ):
+        assert text in words
+    assert "<math" in page
+    assert "n = 40" in words
+    assert "replicas" in words
+    assert "numpy" in words
+
+
+def test_numbers_are_those_of_the_results(results: Results, page: str) -> None:
+    entry = next(e for e in results.agreement() if e["quantity"] == "test_error")
+    assert f"<td>{entry['median']:.1f}</td><td>{entry['largest']:.1f}</td>" in page
+
+
+def test_equal_results_give_equal_pages(results: Results, page: str) -> None:
+    again = [Section("first", results, "firststep run first.toml"), Section("second", results, "x & y")]
+    assert report_html(again) == page
+
+
+def test_what_is_missing_is_said(results: Results, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    broken = replace(results, missing=3, failures=(("replica 1", "ended 3 workers <x>"),))
+    text = write_report([Section("a", broken, "c")], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "3 points are missing" in text
+    assert "ended 3 workers &lt;x&gt;" in text
+
+
+def test_colours_follow_the_theme() -> None:
+    colours: dict[str, str] = {}
+    series = [
+        Series("line", x=(0, 1), y=(0, 1), role="theory"),
+        Series("line", x=(0, 1), y=(1, 0), role="ramp:0.5"),
+    ]
+    text = inline_svg(Figure("", (Panel(tuple(series)),)), "a", colours)
+    assert "var(--c0072b2)" in text
+    assert "#0072b2" not in text
+    assert colours["#0072b2"] == "#56b4e9"
+    assert len(colours) > 3
+    assert 'role="img"' in text
+
+
+def test_prose_keeps_a_lone_dollar_and_escapes() -> None:
+    assert prose("5 $ < 6") == "<p>5 $ &lt; 6</p>"
+    assert prose("") == ""

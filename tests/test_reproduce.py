@@ -1,0 +1,134 @@
+"""The experiments of the package: each runs in its tiny variant, and the commands put them into a report."""
+
+import contextlib
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+pytest.importorskip("pydantic")
+
+from firststep.cli import main
+from firststep.experiment import build_figures, builtin_experiments, expand, parse, run, variants_of
+from firststep.experiment.panels import published_values
+from firststep.problem import Problem, Sizes
+from firststep.store import open_store
+from firststep.theory import predict
+
+NAMES = tuple(builtin_experiments())
+
+
+def test_every_figure_of_the_papers_is_there() -> None:
+    wanted = {
+        "weights-spike",
+        "feature-spikes",
+        "spike-ladder",
+        "moniri-setting-1",
+        "moniri-setting-2",
+        "staircase-emerging",
+        "double-descent",
+        "ba-figure-3a",
+        "ba-figure-3b",
+        "ba-figure-3c",
+        "cui-simulations",
+        "cui-theory",
+        "universality",
+        "universality-distance",
+    }
+    assert set(NAMES) == wanted
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variant_is_valid(name: str) -> None:
+    text = builtin_experiments()[name]
+    assert {"quick", "tiny"} <= set(variants_of(text))
+    for variant in (None, *variants_of(text)):
+        experiment = parse(text, variant=variant, origin=name)
+        assert expand(experiment)
+        assert experiment.figure
+        assert experiment.description
+        for theory in experiment.theory:
+            expand(experiment, theory.curve)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_tiny_variant_runs_and_draws(name: str) -> None:
+    experiment = parse(builtin_experiments()[name], variant="tiny", origin=name)
+    with open_store(None) as store:
+        results = run(experiment, store, jobs=1)
+    assert results.failures == ()
+    assert results.missing == 0
+    for figure in build_figures(results):
+        assert figure.panels
+        for panel in figure.panels:
+            assert any(np.isfinite(series.y).any() for series in panel.series if series.y)
+
+
+def test_ba_settings_are_the_papers() -> None:
+    a, b, c = (parse(builtin_experiments()[f"ba-figure-3{letter}"]) for letter in "abc")
+    assert (a.problem.activation, a.problem.teacher, a.problem.noise_std) == ("tanh", "softplus", 0.25)
+    assert (a.sizes.dim, a.sizes.psi2, a.sweep.ridge) == (512, 2.0, (1e-4,))
+    assert (b.problem.activation, b.problem.teacher, b.problem.noise_std) == ("tanh", "relu", 0.1)
+    assert (b.sizes.psi1, b.sweep.ridge) == (5.0, (1e-2,))
+    assert (c.problem.activation, c.problem.teacher, c.problem.noise_std) == ("erf", "erf", 0.1)
+    assert (c.sizes.psi2, c.sweep.ridge) == (2.0, (1e-3,))
+    assert all(e.simulation is not None and e.simulation.replicas == 50 for e in (a, b, c))
+
+
+def test_the_unified_theory_is_close_to_the_published_theory() -> None:
+    """To 1.5 %, where their precision is about 1 %."""
+    problem = Problem("tanh", "sin", rows="sphere", readout="constant")
+    for row in published_values("cui2024_theory"):
+        sizes = Sizes.from_cui(2000, sample_ratio=float(row["sample_ratio"]), step_ratio=20)
+        outcome = predict(problem, sizes, 3 * 2000**0.5, float(sizes.ridge_from_cui(0.1)))
+        assert outcome.test_error[0, 0] == pytest.approx(float(row["test_mse"]), rel=0.015)
+
+
+def test_published_tables_say_where_they_come_from() -> None:
+    assert len(published_values("cui2024_simulations")) == 20
+    assert published_values("cui2024_theory")[0] == {"sample_ratio": "0.2", "test_mse": "0.048439"}
+
+
+def firststep(*arguments: str, cwd: Path) -> Result:
+    """Run a command in this process, in a folder."""
+    with contextlib.chdir(cwd):
+        return CliRunner().invoke(main, list(arguments), prog_name="firststep")
+
+
+def test_reproduce_writes_figures_and_a_report_that_report_makes_again(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("latex2mathml")
+    names = ("staircase-emerging", "ba-figure-3c")
+    done = firststep("reproduce", *names, "--variant", "tiny", "--jobs", "1", "--json", cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert [entry["name"] for entry in json.loads(done.stdout)] == list(names)
+    assert (tmp_path / "results" / "figures" / "ba-figure-3c.svg").exists()
+    first = (tmp_path / "results" / "report.html").read_text(encoding="utf-8")
+    again = firststep("report", "--output", "again.html", cwd=tmp_path)
+    assert again.exit_code == 0, again.stderr
+    second = (tmp_path / "again.html").read_text(encoding="utf-8")
+    assert second.count("<svg") == first.count("<svg") == 3
+    exported = firststep("export", "rows.csv", "--store", "results/store.db", cwd=tmp_path)
+    assert exported.exit_code == 0, exported.stderr
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        assert {row["source"] for row in csv.DictReader(file)} == {"unified", "simulation"}
+
+
+def test_the_list_names_every_experiment(tmp_path: Path) -> None:
+    listed = firststep("reproduce", "--list", cwd=tmp_path)
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(NAMES)
+    wrong = firststep("reproduce", "figure-9", cwd=tmp_path)
+    assert wrong.exit_code == 2
+    assert "there is no experiment 'figure-9'" in wrong.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_computes_nothing(tmp_path: Path) -> None:
+    plan = firststep("reproduce", "--full", "--dry-run", "--json", "ba-figure-3a", cwd=tmp_path)
+    facts = json.loads(plan.stdout)["ba-figure-3a"]
+    assert facts["tasks"] == 9 * 50
+    assert facts["estimated_seconds"] > 10
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,226 @@
+"""Predicted spectra against known laws, exact moments and themselves."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firststep.gaussian import Array
+from firststep.problem import Problem, Sizes, Spectrum
+from firststep.theory.spectrum import critical_steps, expected_outliers, predict_spectrum
+from firststep.theory.weights import spiked_weights
+
+DATA = Path(__file__).parent / "data"
+TEACHER = "h1 + h2/sqrt(2)"
+
+
+def integrate(spectrum: Spectrum, power: int) -> float:
+    """Moment of the density: the midpoint rule in the angle that unfolds square-root edges."""
+    total = 0.0
+    for low, high in spectrum.intervals:
+        own = (spectrum.x > low) & (spectrum.x < high)
+        root = np.sqrt(np.concatenate([[low], spectrum.x[own], [high]]))
+        values = 2 * root[1:-1] ** (2 * power + 1) * spectrum.density[own]
+        first = values[0] if low == 0 and power == 0 else 0.0
+        total += float(np.trapezoid(np.concatenate([[first], values, [0.0]]), root))
+    return total
+
+
+def marchenko_pastur(x: Array, ratio: float) -> Array:
+    """Density of the eigenvalues of X^T X/m, X of shape (m, k) with unit entries and k/m = ratio."""
+    low, high = (1 - math.sqrt(ratio)) ** 2, (1 + math.sqrt(ratio)) ** 2
+    return np.sqrt(np.maximum((high - x) * (x - low), 0.0)) / (2 * math.pi * ratio * x)
+
+
+def test_weights_without_a_step_follow_the_published_marchenko_pastur_law() -> None:
+    with (DATA / "marchenko_pastur.csv").open() as file:
+        rows = [(float(row["x"]), float(row["density"])) for row in csv.DictReader(file)]
+    # W W^T with W of shape (N, d) and entries of variance 1/d is the law of ratio N/d.
+    found = predict_spectrum(Problem("tanh", "identity"), Sizes(1000, 1000, 500), 0.0, of="weights", points=400)
+    for x, density in rows:
+        assert np.interp(x, found.x, found.density) == pytest.approx(density, abs=2e-4)
+        assert not np.interp(x, found.x, 1.02 * found.density) == pytest.approx(density, abs=2e-4)
+    assert found.edges == pytest.approx(((1 - math.sqrt(0.5)) ** 2, (1 + math.sqrt(0.5)) ** 2), rel=1e-4)
+    assert not found.outliers
+
+
+@pytest.mark.parametrize("ratio", [0.2, 1.5, 4.0])
+def test_weights_density_is_right_up_to_the_edges(ratio: float) -> None:
+    found = predict_spectrum(Problem("tanh", "identity"), Sizes(600, 500, int(500 * ratio)), 0.0, of="weights")
+    exact = marchenko_pastur(found.x, ratio)
+    assert np.abs(found.density - exact).max() < 1e-3 * exact.max()
+    assert found.atom == pytest.approx(max(0.0, 1 - 1 / ratio))
+    assert integrate(found, 0) + found.atom == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(("step", "top", "alignment"), [(3.0, 2.239, 0.119), (5.0, 2.668, 0.399)])
+def test_spike_of_the_weights_is_where_the_closed_form_has_it(
+    step: float, top: float, alignment: float
+) -> None:
+    problem, sizes = Problem("tanh", "relu", noise_std=0.3), Sizes(3000, 1500, 2250)
+    (spike,) = predict_spectrum(problem, sizes, step, of="weights").outliers
+    assert spike.singular_value == pytest.approx(top, abs=1e-3)
+    assert spike.overlaps["beta"] == pytest.approx(alignment, abs=1e-3)
+    assert not predict_spectrum(problem, sizes, 2.0, of="weights").outliers
+
+
+def test_spike_of_the_weights_for_an_output_of_order_one() -> None:
+    problem = Problem("tanh", "h1", noise_std=0.5, initial_output="order_one")
+    sizes = Sizes(2000, 1000, 1500)
+    exact = spiked_weights(problem, sizes, [4.0, 8.0])
+    for i, step in enumerate((4.0, 8.0)):
+        (spike,) = predict_spectrum(problem, sizes, step, of="weights", rest="none").outliers
+        assert spike.singular_value == pytest.approx(exact.top[i], rel=1e-4)
+        assert spike.overlaps["beta"] == pytest.approx(exact.alignment[i], rel=1e-3)
+
+
+def exact_moments(problem: Problem, sizes: Sizes) -> tuple[float, float]:
+    """E tr F F^T/n^2 and the limit of E tr (F F^T)^2/n^3 without a step, by direct calculation.
+
+    The entries have variance v = E sigma^2. Pairs of entries in one row (one column) are correlated through the
+    overlap of two weights (inputs): E s(x.w) s(x.w') = c_1^2 w.w' + ..., and the four-cycle through both.
+    """
+    v, c1 = problem.activation.second_moment, float(problem.activation.hermite(2)[1])
+    n, d, width = sizes.n_samples, sizes.dim, sizes.width
+    ratio = width / n
+    first = v * ratio
+    # tr (F F^T)^2/n^3 = sum_{i,k,j,l} F_ij F_kj F_kl F_il/n^3: k = i, l = j, and four distinct indices.
+    second = v**2 * ratio**2 + v**2 * ratio + c1**4 * ratio**2 * n / d
+    return first, second
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "identity"])
+@pytest.mark.parametrize("sizes", [Sizes(1000, 500, 750), Sizes(1000, 200, 2000), Sizes(800, 1600, 400)])
+def test_moments_of_the_density_are_the_traces(activation: str, sizes: Sizes) -> None:
+    problem = Problem(activation, TEACHER, rows="sphere")
+    found = predict_spectrum(problem, sizes, 0.0)
+    for power, exact in enumerate(exact_moments(problem, sizes), start=1):
+        assert integrate(found, power) == pytest.approx(exact, rel=1e-3)
+        assert not integrate(found, power) * 1.01 == pytest.approx(exact, rel=1e-3)
+    assert found.details["mass"] == pytest.approx(1, abs=2e-3)
+
+
+def test_first_moment_after_a_step_is_the_mean_square_of_a_feature() -> None:
+    # The bulk and the spikes' outliers share it: outliers add their eigenvalue over n.
+    problem, sizes = Problem("tanh", TEACHER, noise_std=0.5), Sizes(2000, 1000, 1500)
+    step = 15.0
+    found = predict_spectrum(problem, sizes, step)
+    size = problem.direction_norm_squared(sizes)
+    slope = float(problem.activation.hermite(2)[1])
+    rest = problem.activation.derivative_second_moment - slope**2
+    u, weights = np.polynomial.hermite_e.hermegauss(60)
+    grown = 1 + u**2 * step**2 / sizes.width * (
+        slope**2 * size + sizes.step_ratio * problem.label_variance * rest
+    )
+    squares = problem.activation.gaussian_moments(np.sqrt(grown), np.zeros_like(u))[2]
+    exact = float(weights @ squares / weights.sum()) * sizes.width / sizes.n_samples
+    total = integrate(found, 1) + sum(o.eigenvalue for o in found.outliers) / sizes.n_samples
+    assert total == pytest.approx(exact, rel=5e-3)
+
+
+def test_linear_network_is_a_product_of_two_random_matrices() -> None:
+    # The identity's features X W^T: the Stieltjes transform solves a cubic equation.
+    sizes = Sizes(1000, 700, 1300)
+    found = predict_spectrum(Problem("identity", "identity"), sizes, 0.0)
+    n, d, width = sizes.n_samples, sizes.dim, sizes.width
+    for i in range(20, 180, 20):
+        x = float(found.x[i])
+        # s is the transform of F F^T/n. For fixed W: t = tr of the population resolvent, a second MP layer.
+        # S-transform of the nonzero part: (1 + m d-law)…: x M(z) with moment generating function M:
+        # z = ((1 + M)(1 + (n/d) M)(1 + (n/N) M)/M)^-1 for eta = M(z), z = n/(N x).
+        z = n / (width * x)
+        coefficients = np.polymul(np.polymul([1.0, 1.0], [n / d, 1.0]), [n / width, 1.0]) * z
+        coefficients[-2] -= 1.0
+        m = max(np.roots(coefficients), key=lambda root: root.imag)
+        density = m.imag / (math.pi * x)
+        assert found.density[i] == pytest.approx(density, rel=2e-3)
+
+
+def test_the_settings_of_the_paper_have_these_outliers() -> None:
+    problem = Problem("relu", TEACHER, noise_std=0.5, initial_output="order_one")
+    sizes = Sizes(2000, 1000, 1500)
+    for exponent, wanted in ((0.2, [3.84]), (0.3, [15.08, 2.12]), (0.4, [68.4, 15.3])):
+        found = predict_spectrum(problem, sizes, sizes.step_size(exponent))
+        assert [o.eigenvalue for o in found.outliers] == pytest.approx(wanted, rel=5e-3)
+        assert all(o.over_edge == pytest.approx(o.eigenvalue / found.edges[1]) for o in found.outliers)
+    first, second = found.outliers
+    # The first spike is linear in z and in a, the second quadratic.
+    assert first.overlaps["h1"] > 0.99
+    assert first.overlaps["a1"] > 0.98
+    assert second.overlaps["z2"] > 0.85
+    assert second.overlaps["a2"] > 0.9
+    assert second.overlaps["h1"] < 1e-6
+    assert second.overlaps["z2"] <= 1
+    assert sum(first.overlaps[f"h{k}"] for k in range(5)) <= 1
+
+
+def test_scaling_the_activation_scales_the_spectrum() -> None:
+    sizes = Sizes(600, 300, 400)
+    one = predict_spectrum(Problem([0, 1, 0.3, 0.2], "identity", 0.5), sizes, 8.0)
+    two = predict_spectrum(Problem([0, 2, 0.6, 0.4], "identity", 0.5), sizes, 4.0)
+    assert two.edges == pytest.approx(tuple(4 * edge for edge in one.edges), rel=1e-3)
+    assert [o.eigenvalue for o in two.outliers] == pytest.approx(
+        [4 * o.eigenvalue for o in one.outliers], rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("rows", ["gaussian", "sphere"])
+@pytest.mark.parametrize("readout", ["gaussian", "rademacher", "constant"])
+@pytest.mark.parametrize("initial_output", ["vanishing", "order_one"])
+def test_every_kind_of_problem_has_a_density_of_mass_one(
+    rows: str, readout: str, initial_output: str
+) -> None:
+    problem = Problem("softplus", TEACHER, 0.3, rows=rows, readout=readout, initial_output=initial_output)
+    for step in (0.0, 4.0, 20.0):
+        found = predict_spectrum(problem, Sizes(600, 300, 400), step, points=80)
+        assert found.details["mass"] == pytest.approx(1, abs=3e-3)
+        assert integrate(found, 0) + found.atom == pytest.approx(1, abs=1e-2)
+        assert np.all(found.density >= 0)
+        assert found.edges[0] < found.edges[1]
+
+
+@pytest.mark.parametrize("width", [990, 1000, 1010])
+def test_hard_edge(width: int) -> None:
+    found = predict_spectrum(Problem("relu", "identity", rows="sphere"), Sizes(1000, 500, width), 0.0)
+    assert found.details["mass"] == pytest.approx(1, abs=2e-3)
+    assert found.edges[0] < 1e-4
+    assert (found.edges[0] == 0) == (width == 1000)
+
+
+def test_few_dimensions_split_the_bulk() -> None:
+    found = predict_spectrum(Problem("tanh", "identity"), Sizes(1000, 100, 5000), 0.0)
+    assert len(found.intervals) == 2
+    low, high = found.intervals
+    assert low[1] < high[0]
+    # The upper piece holds the linear part: d eigenvalues of n.
+    upper = (found.x > high[0]) & (found.x < high[1])
+    root = np.sqrt(found.x[upper])
+    assert np.trapezoid(2 * root * found.density[upper], root) == pytest.approx(0.1, rel=0.01)
+
+
+def test_counting_and_critical_steps() -> None:
+    problem, sizes = Problem("tanh", "identity", noise_std=0.5), Sizes(1000, 500, 750)
+    (first,) = critical_steps(problem, sizes, count=1)
+    assert expected_outliers(problem, sizes, 0.95 * first) == 0
+    assert expected_outliers(problem, sizes, 1.05 * first) == 1
+    # tanh is odd: a second spike needs z^3, which this step size does not reach.
+    assert critical_steps(problem, sizes, count=2, largest=2 * first)[1] == math.inf
+
+
+def test_bad_arguments_are_named() -> None:
+    setting = Problem("tanh", "identity"), Sizes(100, 50, 75)
+    with pytest.raises(ValueError, match="of must be one of features, weights"):
+        predict_spectrum(*setting, 1.0, of="gradient")
+    with pytest.raises(ValueError, match="step_size must be finite and not negative, got -1"):
+        predict_spectrum(*setting, -1.0)
+    with pytest.raises(ValueError, match="points must be at least 10"):
+        predict_spectrum(*setting, 1.0, points=3)
+
+
+def test_description_is_json_of_the_documented_form() -> None:
+    found = predict_spectrum(Problem("tanh", "identity"), Sizes(200, 100, 150), 8.0, points=20).to_dict()
+    assert set(found) >= {"bulk", "edges", "outliers"}
+    assert set(found["bulk"]) == {"x", "density"}
+    assert set(found["outliers"][0]) >= {"eigenvalue", "singular_value", "overlaps"}
