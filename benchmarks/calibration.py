@@ -1,6 +1,7 @@
 """How far the unified theory is from simulation: problems drawn at random, many draws of each, one figure.
 
     ./run python benchmarks/calibration.py simulate     # resumes where it was stopped
+    ./run python benchmarks/calibration.py halves       # the same problems at half the size, fewer draws
     ./run python benchmarks/calibration.py report       # docs/images/calibration.svg and results/calibration.json
 
 A draw is one set of first-layer weights, readout and step sample. To spend time where the randomness is, each draw gets
@@ -23,17 +24,18 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 - not before the lines above
 from scipy.linalg import cho_factor, cho_solve  # noqa: E402
 
-from firststep import Problem, Sizes  # noqa: E402
+from firststep import Problem, Sizes, predict  # noqa: E402
 from firststep.gaussian import expectation  # noqa: E402
 from firststep.network import NoPopulationError, gradient_step, population_test_error  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 DRAWS = HERE / "results" / "calibration_draws.jsonl"
+HALVES = HERE / "results" / "calibration_halves.jsonl"
 RESULT = HERE / "results" / "calibration.json"
 FIGURE = HERE.parent / "docs" / "images" / "calibration.svg"
 
 SEED = 20261115
-PROBLEMS = 104
+PROBLEMS = 200
 # Relative standard error of the test error at which a problem is finished, and the draws that are spent on it: fewer
 # would let a run of alike draws end a problem too early.
 WANTED, FEWEST, MOST = 0.0038, 20, 120
@@ -87,8 +89,15 @@ def case(index: int) -> Case:
         n = round(800 * 2.5 ** float(rng.random() ** 2))
         d, width = (round(n * 3 ** float(rng.uniform(-1, 1))) for _ in range(2))
         n0 = n if rng.random() < 0.5 else round(n * 2 ** float(rng.uniform(-1, 1)))
-        if float(n) * d * width <= LARGEST_WORK:
-            return Case(index, problem, Sizes(n, d, width, n0), exponent, ridge)
+        found = Case(index, problem, Sizes(n, d, width, n0), exponent, ridge)
+        if work(found) <= LARGEST_WORK:
+            return found
+
+
+def work(case: Case) -> float:
+    """n d N, to which the time of a draw is proportional."""
+    sizes = case.sizes
+    return float(sizes.n_samples) * sizes.dim * sizes.width
 
 
 class Simulation:
@@ -210,22 +219,23 @@ def mean_of(draws: list[dict[str, list[float]]], name: str) -> tuple[float, floa
     return float(fit[0]), math.sqrt(float(left @ left) / (count - design.shape[1]) * inverse[0, 0])
 
 
-def simulate(stop: int) -> None:
+def simulate(stop: int, path: Path = DRAWS, factor: float = 1.0, most: int = MOST) -> None:
     """Draw until every problem is finished; what is there already is kept."""
-    DRAWS.parent.mkdir(exist_ok=True)
-    known = _draws()
-    # Those with the fewest draws first, so that a run that is stopped has seen as many problems as it could.
-    for index in sorted(range(stop), key=lambda index: len(known.get(index, []))):
+    path.parent.mkdir(exist_ok=True)
+    known = _draws(path)
+    # The cheapest first, so that a run that is stopped has seen as many problems as it could.
+    for index in sorted(range(stop), key=lambda index: (index not in known, work(case(index)))):
         draws = known.get(index, [])
-        simulation, started, before = Simulation(case(index)), time.perf_counter(), len(draws)
-        while len(draws) < MOST:
+        simulation = Simulation(case(index) if factor == 1 else case(index).scaled(factor))
+        started, before = time.perf_counter(), len(draws)
+        while len(draws) < most:
             if len(draws) >= FEWEST:
                 mean, error = mean_of(draws, "test_error")
                 if error < WANTED * mean:
                     break
             draws.append(simulation.draw(len(draws)))
         if len(draws) > before:
-            with DRAWS.open("a", encoding="utf-8") as file:
+            with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"index": index, "first": before, "draws": draws[before:]}) + "\n")
             mean, error = mean_of(draws, "test_error")
             spent = time.perf_counter() - started
@@ -235,24 +245,145 @@ def simulate(stop: int) -> None:
             )
 
 
-def _draws() -> dict[int, list[dict[str, list[float]]]]:
+def _draws(path: Path) -> dict[int, list[dict[str, list[float]]]]:
     """Draws of each problem so far."""
     found: dict[int, list[dict[str, list[float]]]] = {}
-    if DRAWS.exists():
-        for line in DRAWS.read_text(encoding="utf-8").splitlines():
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
             part = json.loads(line)
             if part.get("first", 0) == len(found.setdefault(part["index"], [])):
                 found[part["index"]] += part["draws"]
     return found
 
 
+def compared(path: Path, factor: float = 1.0) -> list[dict[str, Any]]:
+    """Theory beside simulation, one row for each problem with enough draws."""
+    rows = []
+    for index, draws in sorted(_draws(path).items()):
+        if len(draws) < FEWEST:
+            continue
+        now = case(index) if factor == 1 else case(index).scaled(factor)
+        found = predict(now.problem, now.sizes, step_exponents=now.step_exponent, ridges=now.ridge)
+        row: dict[str, Any] = {
+            "index": index,
+            **now.problem.to_dict(),
+            **now.sizes.to_dict(),
+            "step_exponent": now.step_exponent,
+            "ridge": now.ridge,
+            "draws": len(draws),
+            "relative_error_of_theory": float(found.details["relative_error"].max()),
+        }
+        for name in ("test_error", "train_error", "train_mse"):
+            mean, error = mean_of(draws, name)
+            theory = float(found.values[name][0, 0])
+            row |= {name: mean, f"{name}_stderr": error, f"{name}_theory": theory}
+            row |= {f"{name}_difference": theory / mean - 1, f"{name}_distance": (theory - mean) / error}
+        rows.append(row)
+    return rows
+
+
+def summary(rows: list[dict[str, Any]], name: str = "test_error") -> dict[str, float]:
+    """Distribution of relative differences and distances."""
+    differences = np.array([row[f"{name}_difference"] for row in rows])
+    errors = np.array([row[f"{name}_stderr"] / row[name] for row in rows])
+    distances = np.abs([row[f"{name}_distance"] for row in rows])
+    return {
+        "problems": len(rows),
+        "median": float(np.median(np.abs(differences))),
+        "share_95": float(np.quantile(np.abs(differences), 0.95)),
+        "largest": float(np.abs(differences).max()),
+        "mean": float(differences.mean()),
+        "largest_stderr": float(errors.max()),
+        "median_stderr": float(np.median(errors)),
+        "median_distance": float(np.median(distances)),
+        "beyond_2": float(np.mean(distances > 2)),
+        "beyond_4": float(np.mean(distances > 4)),
+        # What is left when the simulation's own scatter is taken out, in quadrature.
+        "root_mean_square_without_noise": float(math.sqrt(max(0.0, np.mean(differences**2 - errors**2)))),
+    }
+
+
+def report() -> None:
+    """Write the table and draw the figure."""
+    rows, halves = compared(DRAWS), compared(HALVES, 0.5)
+    both = {row["index"] for row in halves}
+    result = {
+        "test_error": summary(rows),
+        "train_error": summary(rows, "train_error"),
+        "halves": {
+            "half": summary(halves) if halves else None,
+            "full": summary([row for row in rows if row["index"] in both]) if halves else None,
+        },
+        "rows": rows,
+        "rows_at_half_the_size": halves,
+    }
+    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    _draw(rows)
+    for name in ("test_error", "train_error"):
+        print(name, json.dumps(result[name], indent=1))
+    print("half the size", json.dumps(result["halves"], indent=1))
+    for row in sorted(rows, key=lambda row: -abs(row["test_error_difference"]))[:8]:
+        print(
+            f"{row['index']:3d} {100 * row['test_error_difference']:+.2f} % ± "
+            f"{100 * row['test_error_stderr'] / row['test_error']:.2f}  {row['activation']}, {row['teacher']}, "
+            f"noise {row['noise_std']}, {row['rows']}, {row['readout']}, {row['initial_output']}, "
+            f"n {row['n_samples']}, d {row['dim']}, N {row['width']}, n0 {row['n_step_samples']}, alpha {row['step_exponent']:.2f}, "
+            f"ridge {row['ridge']:.3g}"
+        )
+
+
+def _draw(rows: list[dict[str, Any]]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "firststep"
+    import matplotlib.pyplot as plt
+
+    colours = {"gaussian": "#0072B2", "rademacher": "#E69F00", "constant": "#009E73"}
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+    for readout, colour in colours.items():
+        own = [row for row in rows if row["readout"] == readout]
+        left.errorbar(
+            [row["step_exponent"] for row in own],
+            [100 * row["test_error_difference"] for row in own],
+            [100 * row["test_error_stderr"] / row["test_error"] for row in own],
+            fmt="o", ms=3.5, lw=0.8, color=colour, label=f"{readout} readout",
+        )  # fmt: skip
+    left.axhline(0, color="0.3", lw=0.8)
+    left.set(xlabel="step exponent α", ylabel="theory / simulation − 1, test error (%)")
+    left.legend(frameon=False, fontsize=8)
+    share = (np.arange(len(rows)) + 0.5) / len(rows)
+    for name, colour in (("test_error", "#0072B2"), ("train_error", "#D55E00")):
+        label = name.replace("_", " ")
+        middle.step(
+            np.sort([100 * abs(row[f"{name}_difference"]) for row in rows]), share, color=colour, label=label
+        )
+        right.step(np.sort([abs(row[f"{name}_distance"]) for row in rows]), share, color=colour, label=label)
+    for goal in (0.5, 2.0):
+        middle.axvline(goal, color="0.6", lw=0.8, ls="--")
+    middle.set(xlabel="relative difference (%)", ylabel="share of the problems", ylim=(0, 1), xlim=(0, None))
+    middle.legend(frameon=False, fontsize=8, loc="lower right")
+    grid = np.linspace(0, 4, 200)
+    right.plot(grid, [math.erf(x / math.sqrt(2)) for x in grid], color="0.3", lw=1, label="chance alone")
+    right.set(xlabel="distance in standard errors", ylim=(0, 1), xlim=(0, 5))
+    right.legend(frameon=False, fontsize=8, loc="lower right")
+    FIGURE.parent.mkdir(exist_ok=True)
+    figure.savefig(FIGURE, metadata={"Date": None})
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=("simulate", "report"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=("simulate", "halves", "report"))
     parser.add_argument("--problems", type=int, default=PROBLEMS)
     arguments = parser.parse_args()
     if arguments.command == "simulate":
         simulate(arguments.problems)
+    elif arguments.command == "halves":
+        simulate(arguments.problems, HALVES, 0.5, most=60)
+    else:
+        report()
 
 
 if __name__ == "__main__":

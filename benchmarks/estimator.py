@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn import datasets
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.kernel_ridge import KernelRidge
@@ -76,7 +77,7 @@ def contenders(n: int, d: int, seed: int, only: str | None = None, width: int = 
     return {name: model for name, model in found.items() if only in (None, name)}
 
 
-class _Xrfm:
+class _Xrfm(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """xRFM with its defaults; it wants a validation sample and centred targets of its own."""
 
     def fit(self, inputs: np.ndarray, targets: np.ndarray) -> "_Xrfm":
@@ -85,10 +86,10 @@ class _Xrfm:
         order = np.random.default_rng(0).permutation(len(inputs))
         held = max(4, len(inputs) // 5)
         val, train = order[:held], order[held:]
-        self.mean = targets.mean()
-        self.model = xRFM(device="cpu", tuning_metric="mse")
-        y = (targets - self.mean)[:, None]
-        self.model.fit(
+        self.mean_ = targets.mean()
+        self.model_ = xRFM(device="cpu", tuning_metric="mse")
+        y = (targets - self.mean_)[:, None]
+        self.model_.fit(
             inputs[train].astype(np.float32),
             y[train].astype(np.float32),
             inputs[val].astype(np.float32),
@@ -97,7 +98,7 @@ class _Xrfm:
         return self
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        return np.asarray(self.model.predict(inputs.astype(np.float32))).ravel() + self.mean
+        return np.asarray(self.model_.predict(inputs.astype(np.float32))).ravel() + self.mean_
 
 
 def single_index(quick: bool, only: str | None = None) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """How fast the package is, as ratios measured in one run: python benchmarks/run.py [--quick] [--rows 1,2,5].
 
 Contenders take turns, so that whatever else the machine does meets both alike. A row gives the median over the
-turns and the range. Writes benchmarks/results/speed.json and speed.md; `--quick` (small sizes, a minute) writes
+turns and the range. Writes benchmarks/results/speed.json and speed.md; `--quick` (small sizes) writes
 nothing unless `--out` says where.
 
 Rows 1 to 3 compare with what a user writes today: NumPy for the gradient, features recomputed for each step
@@ -29,7 +29,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 - not before the lines above
 
 from firststep import Problem, Sizes  # noqa: E402
-from firststep.simulate import Draw, run_replica, simulate  # noqa: E402
+from firststep.simulate import Draw, _controlled, run_replica, simulate  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 TEACHER, NOISE = "h1 + h2/sqrt(2)", 0.5
@@ -121,14 +121,17 @@ def by_hand(
     return train, test
 
 
-def replica(quick: bool) -> list[dict[str, Any]]:
+def replica(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Rows 1 and 2."""
-    sizes, turns = (Sizes(400, 200, 300), 2) if quick else (Sizes(2000, 1000, 1500), 3)
+    sizes = Sizes(400, 200, 300) if quick else Sizes(2000, 1000, 1500)
     etas, rows = step_sizes(sizes), []
     for name in ("relu", "tanh"):
         problem = Problem(name, TEACHER, noise_std=NOISE)
+        expected: list[tuple[np.ndarray, np.ndarray]] = []
         contenders = {
-            "numpy + sklearn": lambda p=problem: by_hand(p, sizes, etas, RIDGES, numpy_gradient),
+            "numpy + sklearn": lambda p=problem, e=expected: e.append(
+                by_hand(p, sizes, etas, RIDGES, numpy_gradient)
+            ),
             "float64": lambda p=problem: run_replica(p, sizes, etas, RIDGES),
             "float32": lambda p=problem: run_replica(p, sizes, etas, RIDGES, dtype="float32"),
             "gemm float64": lambda: gemm(sizes.width, "float64"),
@@ -143,13 +146,12 @@ def replica(quick: bool) -> list[dict[str, Any]]:
             pass
         times = alternating(contenders, turns)
         # The same test sample for both, apart from the timing: there ours is exact and needs none.
-        expected = by_hand(problem, sizes, etas, RIDGES, numpy_gradient)
         for dtype in ("float64", "float32"):
             options = {"dtype": dtype, "test": "sample", "n_test": sizes.n_samples}
             ours = run_replica(problem, sizes, etas, RIDGES, **options)
             error = max(
                 float(np.max(np.abs(ours[key] / value - 1)))
-                for key, value in zip(("train_error", "test_error"), expected, strict=True)
+                for key, value in zip(("train_error", "test_error"), expected[0], strict=True)
             )
             for slow in ("numpy + sklearn", "torch + sklearn"):
                 if slow in times:
@@ -196,15 +198,14 @@ def operations(sizes: Sizes, n_steps: int, n_ridges: int) -> float:
     return step + products + n_steps * (fit + 70 * 2.0 * small**2)
 
 
-def standard_error(quick: bool) -> list[dict[str, Any]]:
+def standard_error(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Row 3: variance of the test error's gain times CPU seconds of a replica, ours against plain Monte Carlo."""
-    sizes, replicas = (Sizes(200, 100, 150), 12) if quick else (Sizes(800, 400, 600), 60)
+    sizes, replicas = (Sizes(200, 100, 150), 24) if quick else (Sizes(800, 400, 600), 60)
     problem = Problem("relu", TEACHER, noise_std=NOISE)
     eta, ridge = float(sizes.step_size(0.4)), np.array([0.1])
-    plain, paired, ours = [], [], []
+    plain, paired, ours, controls = [], [], [], []
     clocks = np.zeros(3)
-    controls = simulate(problem, sizes, [eta], ridge, replicas=2, workers=1).stderr  # warms everything up
-    assert "test_gain" in controls
+    run_replica(problem, sizes, [eta], ridge)  # warms everything up
     for seed in range(replicas):
         start = time.process_time()
         # Plain: its own draw for each step size, and a test sample.
@@ -215,27 +216,35 @@ def standard_error(quick: bool) -> list[dict[str, Any]]:
         both = by_hand(problem, sizes, np.array([0.0, eta]), ridge, numpy_gradient, seed=seed)[1]
         paired.append(both[0, 0] - both[1, 0])
         late = time.process_time()
-        ours.append(run_replica(problem, sizes, [eta], ridge, replica=seed)["test_gain"][0, 0])
+        values = run_replica(problem, sizes, [eta], ridge, replica=seed, extras="controls")
+        ours.append(values["test_gain"][0, 0])
+        controls.append(values["controls"])
         clocks += [middle - start, late - middle, time.process_time() - late]
+    corrected = _controlled(np.array(ours), np.array(controls))
     rows = []
     rng = np.random.default_rng(0)
-    for name, values, clock in (("own draws", plain, clocks[0]), ("one draw", paired, clocks[1])):
-
-        def gain(index: np.ndarray, values: list[float] = values, clock: float = clock) -> float:
-            return float(
-                np.var(np.array(values)[index]) * clock / (np.var(np.array(ours)[index]) * clocks[2])
+    contenders = ("own draws", np.array(plain), clocks[0]), ("one draw", np.array(paired), clocks[1])
+    for name, values, clock in contenders:
+        for control, mine in (("", np.array(ours)), (" and control variates", corrected)):
+            samples = rng.integers(replicas, size=(400, replicas))
+            ratios = (
+                np.sort(np.var(values[samples], axis=1) / np.var(mine[samples], axis=1)) * clock / clocks[2]
             )
-
-        resampled = sorted(gain(rng.integers(replicas, size=replicas)) for _ in range(400))
-        what = f"CPU seconds for the same standard error of the gain, by hand with {name} for both step sizes"
-        found = {"median": gain(np.arange(replicas)), "low": resampled[20], "high": resampled[380]}
-        rows.append({"row": 3, "what": what, **found, "unit": "times as many (90 % by bootstrap)", "goal": 5})
+            found = {
+                "median": float(np.var(values) / np.var(mine) * clock / clocks[2]),
+                "low": float(ratios[20]),
+                "high": float(ratios[380]),
+            }
+            what = f"CPU seconds for one standard error of the gain: by hand ({name} for both steps) over ours{control}"
+            rows.append(
+                {"row": 3, "what": what, **found, "unit": "times as many (90 % by bootstrap)", "goal": 5}
+            )
     return rows
 
 
-def workers(quick: bool) -> list[dict[str, Any]]:
+def workers(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Row 4."""
-    sizes, replicas, turns = (Sizes(400, 200, 300), 40, 1) if quick else (Sizes(1200, 600, 900), 40, 2)
+    sizes, replicas = Sizes(400, 200, 300) if quick else Sizes(1200, 600, 900), 40
     problem = Problem("relu", TEACHER, noise_std=NOISE)
     etas = step_sizes(sizes, 5)
     times = alternating(
@@ -259,7 +268,7 @@ def workers(quick: bool) -> list[dict[str, Any]]:
     ]
 
 
-def growth(quick: bool) -> list[dict[str, Any]]:
+def growth(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Row 5: each size in a process of its own, which knows its peak memory."""
     sizes = (250, 500, 1000) if quick else (500, 1000, 2000, 4000, 8000)
     measured = [one_size(n, n // 2, 3 * n // 4, "float64") for n in sizes]
@@ -297,16 +306,25 @@ def print_one_size(text: str) -> None:
     sizes = Sizes(int(n), int(d), int(width))
     problem = Problem("relu", TEACHER, noise_std=NOISE)
     seconds = timed(lambda: run_replica(problem, sizes, [sizes.step_size(0.4)], RIDGES, dtype=dtype))[1]
-    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+    print(seconds, peak_memory())
 
 
-def theories(quick: bool) -> list[dict[str, Any]]:
+def peak_memory() -> float:
+    """GiB that this process held at most; what getrusage says would include the process that started it."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def theories(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Row 6."""
     from firststep.theory import predict
     from firststep.theory.random_features import limiting_traces
     from firststep.theory.spectrum import predict_spectrum
 
-    count, turns = (10**4, 2) if quick else (10**5, 5)
+    count = 10**4 if quick else 10**5
     rng = np.random.default_rng(0)
     ridge, phi, psi = 10 ** rng.uniform([[-6], [-1], [-1]], [[2], [1], [1]], (3, count))
     problem, sizes = Problem("relu", TEACHER, noise_std=NOISE), Sizes(2000, 1000, 1500)
@@ -317,7 +335,9 @@ def theories(quick: bool) -> list[dict[str, Any]]:
         "unified theory, points of a 60 x 10 grid per second": (
             lambda: predict(problem, sizes, curve, RIDGES), 60 * 10, "points/s",
         ),
-        "unified theory, a curve of 60 step sizes at one ridge": (lambda: predict(problem, sizes, curve, 0.1), None, "s"),
+        "unified theory, a curve of 60 step sizes at one ridge": (
+            lambda: predict(problem, sizes, curve, 0.1), None, "s",
+        ),
         "spectrum: density at 200 points with outliers": (
             lambda: predict_spectrum(problem, sizes, spectrum_steps[0]), None, "s",
         ),
@@ -332,11 +352,11 @@ def theories(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def storage(quick: bool) -> list[dict[str, Any]]:
+def storage(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Row 7."""
     from firststep.store import open_store
 
-    writes, points, turns = (200, 2000, 2) if quick else (2000, 100_000, 3)
+    writes, points = (200, 2000) if quick else (2000, 100_000)
     grid = {name: np.full((10, 10), 0.5) for name in ("train_error", "test_error")}
     etas = np.arange(10.0)
     found: dict[str, list[float]] = {"writes": [], "reads": [], "export": []}
@@ -367,7 +387,7 @@ def storage(quick: bool) -> list[dict[str, Any]]:
     ]
 
 
-def command_line(quick: bool) -> list[dict[str, Any]]:
+def command_line(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Row 8."""
     script = Path(sys.executable).with_name("firststep")
     commands = {"--help": (["--help"], 0.25), "predict": (["predict", "-q"], 0.6)}
@@ -378,15 +398,15 @@ def command_line(quick: bool) -> list[dict[str, Any]]:
     for arguments, _ in commands.values():
         call(arguments)
     times = alternating(
-        {name: lambda a=arguments: call(a) for name, (arguments, _) in commands.items()}, 3 if quick else 9
+        {name: lambda a=arguments: call(a) for name, (arguments, _) in commands.items()}, 3 * turns
     )
     return [
-        {"row": 8, "what": f"firststep {name}, wall time", **spread([t[0] for t in times[name]]), "unit": "s", "goal": -goal}
+        {"row": 8, "what": f"firststep {name}, wall", **spread([t[0] for t in times[name]]), "unit": "s", "goal": -goal}
         for name, (_, goal) in commands.items()
     ]  # fmt: skip
 
 
-ROWS: dict[str, Callable[[bool], list[dict[str, Any]]]] = {
+ROWS: dict[str, Callable[[bool, int], list[dict[str, Any]]]] = {
     "1": replica,
     "3": standard_error,
     "4": workers,
@@ -398,13 +418,16 @@ ROWS: dict[str, Callable[[bool], list[dict[str, Any]]]] = {
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| row | what | median | range | unit | goal |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = [
+        "| row | what | median | range | unit | goal | load |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for row in rows:
         goal = row["goal"]
         wanted = "" if goal is None else f"≥ {goal:g}" if goal > 0 else f"≤ {-goal:g}"
         lines.append(
             f"| {row['row']} | {row['what']} | {row['median']:.3g} | {row['low']:.3g} … {row['high']:.3g} "
-            f"| {row['unit']} | {wanted} |"
+            f"| {row['unit']} | {wanted} | {row['load']:.1f} |"
         )
     return "\n".join(lines)
 
@@ -423,7 +446,6 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": model,
         "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
         "blas_threads": os.environ["OPENBLAS_NUM_THREADS"],
         **versions,
         "scikit-learn": sklearn.__version__,
@@ -436,6 +458,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, few turns")
     parser.add_argument("--rows", default=",".join(ROWS), help="rows to measure (row 2 comes with row 1)")
+    parser.add_argument("--turns", type=int, default=3, help="turns of each contender (3)")
     parser.add_argument("--out", type=Path, help="folder for speed.json and speed.md")
     parser.add_argument("--one-size", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -444,20 +467,24 @@ def main() -> None:
         return
     about, rows = machine(), []
     for name in arguments.rows.split(","):
-        rows += ROWS[name](arguments.quick)
-        print(table(rows[-1:] if len(rows) == 1 else rows).splitlines()[-1], flush=True)
-    rows.sort(key=lambda row: row["row"])
-    about["load at the end"] = os.getloadavg()[0]
-    text = table(rows)
-    print(f"\n{text}\n\n{json.dumps(about)}")
+        found = ROWS[name](arguments.quick, arguments.turns)
+        load = os.getloadavg()[0]
+        rows += [row | {"load": load} for row in found]
+        print(table(rows), flush=True)
     out = arguments.out or (None if arguments.quick else RESULTS)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "speed.json").write_text(
-            json.dumps({"machine": about, "rows": rows}, indent=1) + "\n", encoding="utf-8"
-        )
-        head = ", ".join(f"{key} {value}" for key, value in about.items())
-        (out / "speed.md").write_text(f"{text}\n\n{head}\n", encoding="utf-8")
+        save(out, about, rows)
+
+
+def save(out: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Write the rows, with those of an earlier run that were not measured this time."""
+    out.mkdir(parents=True, exist_ok=True)
+    file, measured = out / "speed.json", {row["row"] for row in rows}
+    earlier = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
+    rows = sorted([row for row in earlier if row["row"] not in measured] + rows, key=lambda row: row["row"])
+    file.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    head = ", ".join(f"{key} {value}" for key, value in about.items())
+    (out / "speed.md").write_text(f"{table(rows)}\n\n{head}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,10 +9,8 @@ the place of each outlier, and what its singular vector is: which function of th
 
 import matplotlib.pyplot as plt
 
-from firststep import Problem, Sizes
+from firststep import Problem, Sizes, predict_spectrum, simulate_spectrum
 from firststep.figures import colour
-from firststep.spectra import simulate_spectrum
-from firststep.theory.spectrum import predict_spectrum
 
 problem = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5, rows="sphere")
 sizes = Sizes(n_samples=600, dim=300, width=450)
@@ -64,5 +62,5 @@ for drawn, theory in zip(simulated, predicted, strict=True):
 
 # %%
 # At :math:`\alpha = 0.45` the second outlier is there, though the staircase would have it infinitely strong
-# and the third window long entered. :func:`firststep.theory.spectrum.critical_steps` finds the step sizes at
+# and the third window long entered. :func:`firststep.critical_steps` finds the step sizes at
 # which outliers appear at a given size; :doc:`/spectra` has the derivation.

@@ -33,7 +33,7 @@ def assert_agrees(sample, predicted, bias):
 
 def controlled(sample, controls):
     """The sample less what its controls (replicas, k), averages of mean zero, explain of it."""
-    slopes = np.linalg.lstsq(controls - controls.mean(axis=0), sample - sample.mean(axis=0))[0]
+    slopes = np.linalg.lstsq(controls - controls.mean(axis=0), sample - sample.mean(axis=0), rcond=None)[0]
     return sample - controls @ slopes
 
 

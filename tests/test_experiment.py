@@ -635,7 +635,7 @@ linux_only = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lo
         (2, ("--jobs", "2")),
         pytest.param(25, ("--jobs", "1"), marks=pytest.mark.slow),
         pytest.param(25, ("--jobs", "2"), marks=pytest.mark.slow),
-        pytest.param(5, ("--jobs", "2", "--scheduler", "local"), marks=pytest.mark.slow),
+        pytest.param(3, ("--jobs", "2", "--scheduler", "local"), marks=pytest.mark.slow),
     ],
 )
 def test_a_driver_killed_at_random_moments_resumes_to_the_same_bits(

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pickle
 import re
 import shlex
 import socket
@@ -34,7 +35,7 @@ from firststep.explorer import views
 from firststep.explorer.service import Cache, Overtaken, Service
 from firststep.explorer.simulation import RefusedError, check_budget
 from firststep.explorer.state import PRESETS, State, as_command, as_python, as_toml, exponents, ladders
-from firststep.explorer.workers import LostError, Pool, TooSlowError
+from firststep.explorer.workers import LostError, Pool, TooSlowError, _sendable
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "src" / "firststep" / "explorer" / "page"
@@ -414,7 +415,7 @@ def test_overtaken_requests_are_never_started() -> None:
 
 def test_a_slow_or_deadly_computation_is_given_up() -> None:
     async def run() -> None:
-        pool = Pool(1, time_limit=0.3)
+        pool = Pool(1, time_limit=3.0)
         pool.start()
         assert await pool.call(divmod, 7, 2) == (3, 1)
         with pytest.raises(TooSlowError, match="longer than"):
@@ -428,6 +429,17 @@ def test_a_slow_or_deadly_computation_is_given_up() -> None:
         await pool.stop()
 
     asyncio.run(run())
+
+
+def test_an_error_that_cannot_travel_keeps_its_words() -> None:
+    error = ConvergenceError("no solution", np.zeros(1), np.zeros(1))
+    with pytest.raises(TypeError):
+        pickle.loads(pickle.dumps(error))
+    sent = _sendable(error)
+    assert isinstance(sent, RuntimeError)
+    assert str(pickle.loads(pickle.dumps(sent))) == "no solution"
+    plain = ValueError("as it is")
+    assert _sendable(plain) is plain
 
 
 def test_a_cache_computes_once_and_forgets_the_oldest() -> None:

@@ -195,11 +195,18 @@ def test_krylov_spaces_that_stop_short_are_replaced_and_never_used(monkeypatch):
     matrix, right = spiked_matrix(300, 400, "float64")
     monkeypatch.setattr(network, "KRYLOV_STEPS", 8)
     shifts = np.array([0.01, 0.02, 3.0])
-    with pytest.raises(RuntimeError, match=r"no solution for ridges 0\.01 to 3"):
+    with pytest.raises(ValueError, match=r"ridge 0\.01 is below the rounding error"):
         network.shifted_solve(matrix.copy(), right, shifts)
     monkeypatch.setattr(network, "KRYLOV_RANGE", 1.0)
     exact = [np.linalg.solve(matrix + shift * np.eye(300), right) for shift in shifts]
     np.testing.assert_allclose(network.shifted_solve(matrix.copy(), right, shifts), exact, atol=1e-10)
+
+
+def test_krylov_space_of_the_identity_has_one_dimension():
+    right = np.arange(300.0)
+    for shifts in ([0.01, 0.02], [1.0, 3.0], [0.01, 5.0]):
+        solutions = network.shifted_solve(np.eye(300), right, np.array(shifts))
+        np.testing.assert_allclose(solutions, right / (1 + np.array(shifts)[:, None]), rtol=1e-12)
 
 
 def test_no_labels_have_no_coefficients():

@@ -14,7 +14,7 @@ import firststep
 
 ROOT = Path(__file__).parent.parent
 LEAVINGS = re.compile(
-    r"__pycache__|\.pyc$|(^|/)\.|(^|/)(results|_build|generated|tutorial|build|dist)/|\.db(-wal|-shm)?$"
+    r"__pycache__|\.pyc$|(^|/)\.|^results/|(^|/)(_build|generated|tutorial|build|dist)/|\.db(-wal|-shm)?$"
 )
 
 

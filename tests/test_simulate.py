@@ -19,6 +19,7 @@ from firststep.problem import Problem, Sizes
 from firststep.simulate import (
     INTERPRETER_MEMORY,
     Draw,
+    _controlled,
     _Report,
     available_memory,
     estimate_memory,
@@ -331,6 +332,16 @@ def test_blocks_of_rows_change_only_the_rounding(sizes, test):
             np.testing.assert_allclose(blocks.values[name], value, rtol=1e-8, atol=1e-11, err_msg=name)
 
 
+def test_parts_of_a_replica_run_on_a_dask_cluster():
+    distributed = pytest.importorskip("distributed")
+    arguments = QUADRATIC, SMALL, [0.0, 5.0], [0.05, 0.3]
+    whole = simulate(*arguments, replicas=1)
+    options = {"processes": False, "n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.Client(**options) as client:
+        spread = simulate(*arguments, replicas=1, block_rows=13, parts=2, executor=client.get_executor())
+    np.testing.assert_allclose(spread.test_error, whole.test_error, rtol=1e-10)
+
+
 def test_blocks_of_rows_hold_no_more_than_a_block():
     sizes = Sizes(20000, 100, 120)
     tracemalloc.start()
@@ -385,6 +396,48 @@ def test_mean_and_standard_error_are_those_of_the_samples():
     assert outcome.linear_ridge_test_error.shape == (1, 2)
     assert outcome.direction_norm.shape == ()
     assert len(outcome.rows()) == 4
+
+
+def test_control_variates_leave_the_mean_and_know_their_error():
+    """Few replicas and a strongly nonlinear dependence, where coefficients from all replicas would bias the mean."""
+    rng = np.random.default_rng(4)
+    controls = rng.standard_normal((8000, 12, 2))
+    sample = np.exp(controls[..., :1]) + controls[..., 1:] ** 3 + 0.1 * rng.standard_normal((8000, 12, 1))
+    adjusted = np.array([_controlled(*pair) for pair in zip(sample, controls, strict=True)])[..., 0]
+    error = adjusted.mean(axis=1) - math.exp(0.5)
+    assert abs(error.mean()) < 4 * error.std() / math.sqrt(len(error))
+    fits = [np.column_stack([np.ones(12), c]) for c in controls]
+    biased = [np.linalg.lstsq(fit, y[:, 0], rcond=None)[0][0] for fit, y in zip(fits, sample, strict=True)]
+    assert abs(np.mean(biased) - math.exp(0.5)) > 6 * np.std(biased) / math.sqrt(len(biased))
+
+
+def test_control_variates_of_a_linear_dependence_leave_only_the_rest():
+    rng = np.random.default_rng(4)
+    controls = rng.standard_normal((200, 3))
+    rest = rng.standard_normal((200, 2, 2))
+    sample = 1.0 + rest + 5 * controls.sum(axis=1)[:, None, None]
+    adjusted = _controlled(sample, controls)
+    assert adjusted.shape == sample.shape
+    np.testing.assert_allclose(adjusted.std(axis=0), rest.std(axis=0), rtol=0.05)
+    one = np.column_stack([np.ones(199), controls[1:]])
+    slopes = np.linalg.lstsq(one, sample[1:].reshape(199, -1), rcond=None)[0][1:]
+    np.testing.assert_allclose(adjusted[0].ravel(), sample[0].ravel() - controls[0] @ slopes, rtol=1e-10)
+
+
+def test_control_variates_have_known_means_and_save_replicas():
+    problem, sizes = Problem("tanh", "h1 + h2/sqrt(2)", noise_std=0.5), Sizes(100, 50, 75)
+    arguments = problem, sizes, [0.0, 3.0], [0.1, 1.0]
+    plain = simulate(*arguments, replicas=60, workers=1)
+    saved = simulate(*arguments, replicas=60, workers=1, extras="controls")
+    assert saved.values.keys() == plain.values.keys()
+    np.testing.assert_array_equal(
+        saved.details["samples"]["test_error"], plain.details["samples"]["test_error"]
+    )
+    for name in ("train_error", "test_error"):
+        assert np.all(np.abs(saved.values[name] - plain.values[name]) < 4 * plain.stderr[name])
+    assert np.all(saved.stderr["train_error"] < 0.6 * plain.stderr["train_error"])
+    drawn = [run_replica(*arguments, replica=k, extras="controls")["controls"] for k in range(60)]
+    assert np.all(np.abs(np.mean(drawn, axis=0)) < 4 * np.std(drawn, axis=0) / math.sqrt(60))
 
 
 def test_one_replica_has_no_standard_error():
@@ -445,7 +498,8 @@ def test_gaussian_equivalent_has_the_errors_of_random_features():
         ({"dtype": "float16"}, "dtype must be float64 or float32"),
         ({"test": "exact"}, "test must be one of auto, population, sample"),
         ({"n_test": 1}, "n_test must be at least 2"),
-        ({"extras": ("spikes",)}, "extras must be among spiked, .*, degrees; got 'spikes'"),
+        ({"extras": "controls"}, "controls need at least 20 replicas, got 8"),
+        ({"extras": ("spikes",)}, "extras must be among spiked, .*, controls; got 'spikes'"),
         ({"ridges": [0.1, -1.0]}, "ridge must be positive"),
         ({"step_sizes": [-1.0]}, "step sizes must be finite and not negative"),
         ({"step_exponents": [0.1]}, "not both"),

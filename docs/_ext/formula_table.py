@@ -55,7 +55,7 @@ class Definition:
     @property
     def is_method(self) -> bool:
         """Whether it is found on instances, so that only its own name tells who uses it."""
-        return self.name.rpartition(".")[0].rpartition(".")[2][:1].isupper()
+        return self.name.rpartition(".")[0].rpartition(".")[2].lstrip("_")[:1].isupper()
 
 
 @dataclass(frozen=True)

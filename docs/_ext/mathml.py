@@ -17,13 +17,18 @@ SPELLINGS = (
     (re.compile(r"(?<!\\right)\\rVert(?![A-Za-z])"), r"\\right\\|"),
     (re.compile(r"\\dots(?![A-Za-z])"), r"\\ldots"),
     (re.compile(r"\\([Bb]igg?)(?=\s*(?:[(\[]|\\[{l]))"), r"\\\1l"),
+    (re.compile(r"\\([Bb]igg?)(?=\s*\|)"), r"\\\1r"),
     (re.compile(r"\\([Bb]igg?)(?=\s*(?:[)\]]|\\[}r]))"), r"\\\1r"),
 )
 
 
+# The number of an equation that other pages and docstrings refer to.
+TAG = re.compile(r"\s*\\tag\{([^{}]*)\}")
+
+
 def _mathml(node: nodes.math | nodes.math_block) -> str:
     block = isinstance(node, nodes.math_block)
-    tex = node.astext()
+    tex = TAG.sub("", node.astext())
     if block and "\\\\" in tex and "\\begin" not in tex:
         tex = rf"\begin{{aligned}}{tex}\end{{aligned}}"
     for unknown, known in SPELLINGS:
@@ -42,7 +47,8 @@ def _visit_inline(translator: HTML5Translator, node: nodes.math) -> None:
 
 def _visit_block(translator: HTML5Translator, node: nodes.math_block) -> None:
     translator.body.append(translator.starttag(node, "div", CLASS="math"))
-    if number := node.get("number"):
+    tag = TAG.search(node.astext())
+    if number := tag[1] if tag else node.get("number"):
         translator.body.append(f'<span class="eqno">({number})</span>')
     translator.body.append(_mathml(node) + "</div>\n")
     raise nodes.SkipNode

@@ -33,6 +33,8 @@ SERIES_TERMS = 200
 # For fewer neurons a closed form is not worth avoiding; for more it takes the time of so many passes.
 SERIES_SIZE = 128
 CLOSED_PASSES = 60
+# Degree to which the coefficients of the series are expanded between two powers of 2 of the scale.
+OCTAVE_DEGREE = 24
 # Elements of a block that is worked on elementwise: it should stay in the cache, with a few temporaries.
 BLOCK_ELEMENTS = 65536
 CHUNK_ELEMENTS = 16384
@@ -264,7 +266,7 @@ class Moments:
     def path(self, ridges: ArrayLike, *, degrees: bool = False) -> RidgePath:
         """Ridge fits of all rows; destroys the sums.
 
-        The errors come from the normal equations, (1/n)|y - F a|^2 + lambda |a|^2 = (|y|^2 - y^T F a)/n, so that
+        The errors come from the normal equations, ``(1/n)|y - F a|^2 + lambda |a|^2 = (|y|^2 - y^T F a)/n``, so that
         they are right to rounding of the labels' mean square.
         """
         penalties = np.atleast_1d(np.asarray(ridges, dtype=np.float64))
@@ -301,9 +303,12 @@ def shifted_solve(matrix: Matrix, right: Array, shifts: Array) -> Array:
     solutions = np.zeros((len(shifts), len(right)))
     if not right.any():
         return solutions
+    small = len(right) < KRYLOV_SIZE
+    if small:
+        matrix = matrix.astype(np.float64, copy=False)
     diagonal = np.diagonal(matrix).copy()
     left = np.argsort(shifts)
-    if len(right) >= KRYLOV_SIZE:
+    if not small:
         split = np.searchsorted(shifts[left], KRYLOV_SHIFT * diagonal.mean())
         large = left[split:]
         if large.size:
@@ -318,8 +323,8 @@ def shifted_solve(matrix: Matrix, right: Array, shifts: Array) -> Array:
                 solutions[large] = found
                 left = left[:split]
     while left.size:
-        near = KRYLOV_RANGE if len(right) >= KRYLOV_SIZE else 1.0
-        group = left[: np.searchsorted(shifts[left], near * shifts[left[0]], side="right")]
+        near = shifts[left[0]] * (1.0 if small else KRYLOV_RANGE)
+        group = left[: np.searchsorted(shifts[left], near, side="right")]
         left = left[group.size :]
         solutions[group] = _factorised_solve(matrix, diagonal, right, shifts[group], keep=left.size > 0)
     return solutions
@@ -338,7 +343,8 @@ def _factorised_solve(matrix: Matrix, diagonal: Matrix, right: Array, shifts: Ar
     work = (matrix.copy() if keep else matrix).T
     np.fill_diagonal(work, diagonal + matrix.dtype.type(centre))
     factor, info = (lapack.dpotrf if double else lapack.spotrf)(work, lower=1, clean=0, overwrite_a=1)
-    _check_positive(info, centre)
+    if info != 0:
+        raise _below_rounding(centre)
     triangular = blas.dtrsv if double else blas.strsv
 
     def inverse(vector: Matrix) -> Matrix:
@@ -350,9 +356,8 @@ def _factorised_solve(matrix: Matrix, diagonal: Matrix, right: Array, shifts: Ar
     # (A + s) x = v is (1 + (s - c) B) x = B v with B = (A + c)^-1, between 0 and 1/c.
     found = _krylov_solve(inverse, start, 1.0, shifts - centre, np.minimum(1.0, shifts / centre))
     if found is None:
-        raise RuntimeError(
-            f"no solution for ridges {shifts[0]:g} to {shifts[-1]:g}: use fewer ridges at a time"
-        )
+        # The eigenvalues span at most a factor of 32: only rounding can keep the iteration from its end.
+        raise _below_rounding(shifts[0])
     return found
 
 
@@ -385,9 +390,7 @@ def _krylov_solve(
             inner = np.zeros((len(least), k + 1))
             inner[:, 0] = length
             for p, q, row in zip(constants, factors, inner, strict=True):
-                info = lapack.dptsv(
-                    p + q * diagonal[: k + 1], q * off[:k], row, overwrite_d=1, overwrite_e=1, overwrite_b=1
-                )[3]
+                _, _, row[:], info = lapack.dptsv(p + q * diagonal[: k + 1], q * off[: max(1, k)], row)
                 if info != 0:
                     return None
             residuals = np.abs(factors) * off[k] * np.abs(inner[:, -1])
@@ -396,12 +399,11 @@ def _krylov_solve(
     return None
 
 
-def _check_positive(info: int, shift: float) -> None:
-    if info != 0:
-        raise ValueError(
-            f"ridge {shift:g} is below the rounding error of the Gram matrix: "
-            "raise the ridge or use dtype='float64'"
-        )
+def _below_rounding(shift: float) -> ValueError:
+    return ValueError(
+        f"ridge {shift:g} is below the rounding error of the Gram matrix: "
+        "raise the ridge or use dtype='float64'"
+    )
 
 
 def linear_test_error(coefficients: Array, beta: Array, teacher: Function, noise_variance: float) -> Array:
@@ -437,10 +439,17 @@ class WeightProducts:
     @classmethod
     def of(cls, weights: Matrix, gradient: Matrix, beta: Matrix) -> "WeightProducts":
         """Products of W0 (N, d), G (N, d) and the teacher's direction beta (d,)."""
-        cross = weights @ gradient.T
-        return cls(
-            weights @ weights.T, cross + cross.T, gradient @ gradient.T, (weights @ beta, gradient @ beta)
-        )
+        constant, quadratic = weights @ weights.T, gradient @ gradient.T
+        # Both mixed terms from the symmetric product of a sum, half the cost of W0 G^T; the factor makes its parts
+        # of one size, so that nothing is lost when they are subtracted again.
+        norms = np.linalg.norm(weights), np.linalg.norm(gradient)
+        factor = weights.dtype.type(norms[0] / norms[1] if norms[1] > 0 else 1.0)
+        both = weights + factor * gradient
+        linear = both @ both.T
+        linear -= constant
+        linear -= factor**2 * quadratic
+        linear /= factor
+        return cls(constant, linear, quadratic, (weights @ beta, gradient @ beta))
 
     def at(self, step_size: float) -> tuple[Array, Array]:
         """Gram matrix W1 W1^T (N, N) and overlaps W1 beta (N,) for one step size eta."""
@@ -686,20 +695,34 @@ def _enough(series: Array, variance: Array, largest: float) -> Array:
 
 def _interpolated_series(activation: Function, scales: Array, count: int) -> Array:
     """Normalised Hermite coefficients (N, count) of sigma(s_j g): analytic in s, so a few scales give all."""
-    low, high = float(scales.min()), float(scales.max())
-    degree = 16 + math.ceil(16 * math.log(high / low)) if low > 0 else len(scales)
-    if degree >= len(scales) or high - low < 1e-12 * high:
+    if len(scales) < OCTAVE_DEGREE or not scales.all():
         return activation.hermite_of_scaled(scales, count)
+    result = np.empty((len(scales), count))
+    octaves = np.floor(np.log2(scales)).astype(int)
+    for octave in np.unique(octaves):
+        inside = octaves == octave
+        expansion = _octave_series(activation, int(octave), 64 * math.ceil(count / 64))
+        if expansion is None:
+            return activation.hermite_of_scaled(scales, count)
+        places = 2 * (np.log2(scales[inside]) - octave) - 1
+        values = np.polynomial.chebyshev.chebvander(places, OCTAVE_DEGREE) @ expansion[:, :count]
+        result[inside] = values
+    return result
+
+
+@lru_cache(maxsize=64)
+def _octave_series(activation: Function, octave: int, count: int) -> Array | None:
+    """Chebyshev expansion, in the logarithm of the scale, of the coefficients between two powers of 2.
+
+    Kept, because every step size and replica asks for it again. None where it is not accurate.
+    """
     chebyshev = np.polynomial.chebyshev
-    points = chebyshev.chebpts1(degree + 1)
-    middle, half = math.log(low * high) / 2, math.log(high / low) / 2
-    probes = np.linspace(-0.97, 0.98, 5)
-    values = activation.hermite_of_scaled(np.exp(middle + half * np.append(points, probes)), count)
-    expansion = np.linalg.solve(chebyshev.chebvander(points, degree), values[:-5])
-    missed = np.abs(chebyshev.chebvander(probes, degree) @ expansion - values[-5:]).max()
-    if missed > 1e-12 * np.abs(values).max():
-        return activation.hermite_of_scaled(scales, count)
-    return cast(Array, chebyshev.chebvander((np.log(scales) - middle) / half, degree) @ expansion)
+    points, probes = chebyshev.chebpts1(OCTAVE_DEGREE + 1), np.linspace(-0.97, 0.98, 5)
+    scales = 2.0 ** (octave + (np.append(points, probes) + 1) / 2)
+    values = activation.hermite_of_scaled(scales, count)
+    expansion = np.linalg.solve(chebyshev.chebvander(points, OCTAVE_DEGREE), values[:-5])
+    missed = np.abs(chebyshev.chebvander(probes, OCTAVE_DEGREE) @ expansion - values[-5:]).max()
+    return cast(Array, expansion) if missed <= 1e-12 * np.abs(values).max() else None
 
 
 def _series_blocks(

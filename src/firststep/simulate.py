@@ -43,9 +43,11 @@ STREAMS = (
     "test_noise",
     "equivalent",
 )
-EXTRAS = ("spiked", "gaussian", "linear", "weights", "degrees")
+EXTRAS = ("spiked", "gaussian", "linear", "weights", "degrees", "controls")
 # Extras that cannot be summed over blocks of rows.
-WHOLE = ("spiked", "gaussian", "linear")
+WHOLE = ("spiked", "gaussian", "linear", "controls")
+# Replicas from which the eight coefficients of the control variates can be told.
+CONTROLLED = 20
 TESTS = ("auto", "population", "sample")
 # Largest l of the spiked approximations F_l.
 SPIKES = 3
@@ -269,6 +271,9 @@ class _Replica:
         )
         result, direction = self._direction(step)
         inputs, labels = self.draw.fit_sample()
+        if "controls" in extras:
+            samples = (step_inputs, step_labels), (inputs, labels)
+            result["controls"] = np.concatenate([self._controls(*sample) for sample in samples])
         if "linear" in extras:
             both = np.concatenate([step_inputs, inputs]), np.concatenate([step_labels, labels])
             result |= self._linear("linear_ridge", inputs, labels, ridges)
@@ -422,6 +427,18 @@ class _Replica:
             losses[i] = (labels - paths[i].coefficients.astype(design.dtype) @ design.T) ** 2
         return losses
 
+    def _controls(self, inputs: Matrix, labels: Matrix) -> Array:
+        """Averages over a sample whose means are known, less these."""
+        along, y = inputs.astype(np.float64, copy=False) @ self.beta, labels.astype(np.float64)
+        first, second = self.problem.teacher.hermite(3)[1:]
+        parts = (
+            y**2 - self.problem.label_variance,
+            along * y - first,
+            along**2 - 1,
+            (along**2 - 1) * y - 2 * second,
+        )
+        return np.array([part.mean() for part in parts])
+
     def _linear(self, name: str, inputs: Matrix, labels: Matrix, ridges: Array) -> dict[str, Array]:
         path = network.ridge_path(inputs, labels, ridges)
         problem = self.problem
@@ -502,7 +519,7 @@ def estimate_memory(
 
     phases = []
     if test != "sample":
-        phases.append(layers + (4 * item + item % 8 * 2) * width**2)
+        phases.append(layers + item * width * d + (4 * item + item % 8 * 2) * width**2)
     if block_rows is not None:
         # The labels' and the activation's temporaries count where blocks are small.
         block = item * block_rows * (d + 4 * width) + 2**20
@@ -597,13 +614,15 @@ def simulate(
         Exact population test error wherever one is known and a test sample elsewhere, or one of the two.
     n_test : int, optional
         Size of a replica's test sample.
-    extras : sequence of {"spiked", "gaussian", "linear", "weights", "degrees"}
+    extras : sequence of {"spiked", "gaussian", "linear", "weights", "degrees", "controls"}
         Further quantities: the errors of the spiked approximations F_l (``spiked1_train_error``, …; l = 1, 2,
         3); those with the Gaussian equivalent of F_0 (``gaussian0_train_error``, …); of ridge regression on
         the inputs with n and with n0 + n samples (``linear_ridge_test_error``,
         ``linear_ridge_both_test_error``); the top singular value of W1 and the squared overlap of its
         input-side vector with beta (``weights_top``, ``weights_alignment``); the degrees of freedom of the
-        fits as a share of n (``degrees_of_freedom``), which take longer than the fits.
+        fits as a share of n (``degrees_of_freedom``), which take longer than the fits. With "controls" the
+        means and standard errors, but not the samples in `details`, are corrected by control variates: by what
+        eight averages of known mean over the two samples explain of the replicas' differences.
     block_rows : int, optional
         Go through the samples in blocks of so many rows: memory is then set by the width, the number of step
         sizes and the block, not by n. The same numbers to rounding; not with the extras that need the samples as
@@ -634,6 +653,8 @@ def simulate(
     names = _checked_extras(extras)
     _check_whole("replicas", replicas, 1)
     _check_options(seed, dtype, test, n_test)
+    if "controls" in names and replicas < CONTROLLED:
+        raise ValueError(f"controls need at least {CONTROLLED} replicas, got {replicas}")
     if workers is not None:
         _check_whole("workers", workers, 1)
     options: dict[str, Any] = {
@@ -676,10 +697,14 @@ def simulate(
                 results = _run_on_processes(workers, tasks, report)
     samples = {name: np.stack([result[name] for result in results]) for name in results[0]}
     test_stderr = samples.pop("test_stderr")
-    values = {name: sample.mean(axis=0) for name, sample in samples.items()}
+    counted = samples
+    if "controls" in names:
+        controls = samples.pop("controls")
+        counted = {name: _controlled(sample, controls) for name, sample in samples.items()}
+    values = {name: sample.mean(axis=0) for name, sample in counted.items()}
     stderr = {}
     if replicas > 1:
-        stderr = {name: sample.std(axis=0, ddof=1) / np.sqrt(replicas) for name, sample in samples.items()}
+        stderr = {name: sample.std(axis=0, ddof=1) / np.sqrt(replicas) for name, sample in counted.items()}
     sampled = test_stderr > 0
     notes = list(problem.concerns(sizes))
     if sampled.any():
@@ -705,6 +730,24 @@ def simulate(
         },
     }
     return Outcome(problem, sizes, steps, penalties, "simulation", values, stderr, tuple(notes), details)
+
+
+def _controlled(sample: Array, controls: Array) -> Array:
+    """The sample (replicas, …) less what controls (replicas, q) of mean zero explain of it.
+
+    The coefficients that are used for a replica are those of a regression on all the others, so that the mean
+    stays unbiased at any number of replicas.
+    """
+    values = sample.reshape(len(sample), -1)
+    columns = np.column_stack([np.ones(len(sample)), controls])
+    inverse = np.linalg.inv(columns.T @ columns)
+    coefficients = inverse @ columns.T @ values
+    # Leaving out row i changes the coefficients by -(A^T A)^-1 a_i r_i, with its residual r_i outside the fit.
+    leverage = np.einsum("ij,jk,ik->i", columns, inverse, columns)
+    outside = (values - columns @ coefficients) / (1 - leverage)[:, None]
+    own = np.einsum("ij,jk,ik->i", controls, inverse[1:], columns)
+    corrected = values - controls @ coefficients[1:] + own[:, None] * outside
+    return cast(Array, corrected.reshape(sample.shape))
 
 
 def _check_whole(name: str, value: object, least: int) -> None:

@@ -153,7 +153,7 @@ def simulate_spectrum(
         :math:`\eta \ge 0`; 0 gives :math:`W_0` and :math:`F_0`. Several are taken on the same draws.
     of : {"features", "weights", "gradient", "spiked0", …, "spiked3"}
         Eigenvalues of :math:`F F^\top/n`, :math:`W_1 W_1^\top`, :math:`G G^\top` or :math:`F_\ell F_\ell^\top/n`, the
-        last being the approximation with spikes up to l [Moniri24, eq. 1].
+        last being the approximation with spikes up to l [Moniri24, spectrum of the features].
     replicas, seed
         Independent draws; those of `firststep.simulate.simulate` with the same seed.
     bulk : bool
@@ -250,7 +250,7 @@ class _Network:
         )
 
     def spiked(self, step_size: float, spikes: int) -> Array:
-        """F_l at this step size [Moniri24, eq. 1]."""
+        """F_l at this step size [Moniri24, spectrum of the features]."""
         result = self.features(0.0)
         projections = self.inputs.astype(np.float64) @ self.direction
         readout = self.readout.astype(np.float64)
@@ -469,7 +469,8 @@ def feature_distances(
 
     .. math:: F_\ell = F_0 + \sum_{k=1}^{\ell} c_1^k c_k \eta^k (\tilde X b)^{\circ k} (a^{\circ k})^\top
 
-    [Moniri24, eq. 1]. It tends to zero in the window of l if :math:`c_2 = 0`; otherwise the growth of the rows' norms
+    [Moniri24, spectrum of the features]. It tends to zero in the window of l if :math:`c_2 = 0`; otherwise the
+    growth of the rows' norms
     by the rest of the gradient leaves a remainder [firststep, spectra, eq. 8].
 
     Examples

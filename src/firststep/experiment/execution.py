@@ -193,7 +193,9 @@ class DaskBackend(ExecutorBackend):
             if address == "local":
                 with _worker_environment():
                     self._cluster = dask.LocalCluster(
-                        n_workers=workers or default_workers(), threads_per_worker=1, dashboard_address=None
+                        n_workers=workers or default_workers(),
+                        threads_per_worker=1,
+                        dashboard_address="127.0.0.1:0",
                     )
                 self._client = dask.Client(self._cluster)
             else:
@@ -223,7 +225,7 @@ class DaskBackend(ExecutorBackend):
 
     def close(self, now: bool) -> None:
         """Leave the cluster, and end it if it is ours."""
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        self.executor.shutdown(wait=False)
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()

@@ -32,6 +32,8 @@ LONGEST_ADDRESS = 4096
 LARGEST_BODY = 16 * 1024
 # Seconds that a request may take with all its parts.
 REQUEST_LIMIT = 40.0
+# Longer for what nobody waits for, since it stands back for everything else.
+BACKGROUND_LIMIT = 120.0
 # Requests that one client may make: as many at once, and so many for each second.
 BURST, RATE = 240.0, 80.0
 
@@ -189,7 +191,9 @@ def create_app(
     pool : Pool, optional
         In place of one of its own; then nothing is computed ahead.
     """
-    background = None if pool is not None else Pool(1, views.warm_up, patience=15)
+    background = (
+        None if pool is not None else Pool(1, views.warm_up, time_limit=BACKGROUND_LIMIT, patience=15)
+    )
     pool = pool or Pool(workers, views.warm_up)
     service = Service(pool, background)
     simulations = Simulations(store)
@@ -279,9 +283,7 @@ def create_app(
         """Simulated points that the store has for this problem."""
 
         async def work() -> Any:
-            found = await (background or pool).call(
-                stored, state.with_exponent().model_dump(), simulations.path, priority=3
-            )
+            found = await pool.call(stored, state.with_exponent().model_dump(), simulations.path, priority=3)
             return {"points": found}
 
         return await _answer(service, client, "simulated", work)

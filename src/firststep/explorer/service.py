@@ -17,6 +17,8 @@ from firststep.explorer.workers import Pool
 KEPT_CURVES, KEPT_SPECTRA, KEPT_FRAMES = 256, 2048, 256
 # Clients for whom something is computed ahead.
 MOST_AHEAD = 4
+# Seconds without a request after which something is computed ahead.
+QUIET = 0.6
 # What a moving slider waits for goes first.
 URGENT, NORMAL = 0, 2
 
@@ -61,14 +63,22 @@ class Cache:
                 del self._waiting[key]
                 if self._under_way.get(key) is task:
                     del self._under_way[key]
+        self.put(key, value)
+        return value
+
+    def put(self, key: str, value: Any) -> None:
+        """Keep an answer that came another way."""
         self._done[key] = value
         while len(self._done) > self.size:
             self._done.popitem(last=False)
-        return value
 
 
 def _key(content: Mapping[str, Any], *more: Any) -> str:
     return json.dumps([dict(sorted(content.items())), *more], separators=(",", ":"))
+
+
+def _spectrum_key(state: State, of: str) -> str:
+    return _key(state.model_dump(exclude={"ridge", "step_size"}), of)
 
 
 class Service:
@@ -169,17 +179,16 @@ class Service:
             joined[name] = values
         return views.assemble(state, frame, joined, nodes, draft)
 
-    async def spectrum_for(self, state: State, of: str, pool: Pool | None = None) -> dict[str, Any]:
+    async def spectrum_for(self, state: State, of: str) -> dict[str, Any]:
         """Views 2 and 4: the spectrum at one step size. The ridge does not matter to it."""
-        content = state.model_dump(exclude={"ridge", "step_size"})
-
-        async def solve() -> dict[str, Any]:
-            asked = pool or self.pool
-            found = await asked.call(views.solve_spectrum, state.model_dump(), of, priority=NORMAL)
-            return views.draw_spectrum(state, of, found)
-
-        found: dict[str, Any] = await self.spectra.fetch(_key(content, of), solve)
+        found: dict[str, Any] = await self.spectra.fetch(
+            _spectrum_key(state, of), lambda: self._spectrum(self.pool, state, of)
+        )
         return found
+
+    async def _spectrum(self, pool: Pool, state: State, of: str) -> dict[str, Any]:
+        found = await pool.call(views.solve_spectrum, state.model_dump(), of, priority=NORMAL)
+        return views.draw_spectrum(state, of, found)
 
     def look_ahead(self, client: str, state: State) -> None:
         """Compute the spectra at the slider's other positions, nearest first, when the processor is free."""
@@ -191,20 +200,24 @@ class Service:
             return
         if before is not None:
             before.cancel()
-        self._ahead[client] = asyncio.create_task(self._look_ahead(state), name=content)
+        self._ahead[client] = asyncio.create_task(self._look_ahead(self.background, state), name=content)
         self._ahead.move_to_end(client)
         while len(self._ahead) > MOST_AHEAD:
             self._ahead.popitem(last=False)[1].cancel()
 
-    async def _look_ahead(self, state: State) -> None:
+    async def _look_ahead(self, background: Pool, state: State) -> None:
         near = sorted(exponents(), key=lambda alpha: (abs(alpha - state.step_exponent), alpha))
         for alpha in near:
             there = state.model_copy(update={"step_exponent": alpha})
             for of in ("features", "weights"):
-                # Shielded: what has begun is finished and kept, also when the client has gone elsewhere.
-                work = asyncio.ensure_future(self.spectrum_for(there, of, self.background))
+                key = _spectrum_key(there, of)
+                if self.spectra.get(key) is not None:
+                    continue
+                while self.pool.quiet < QUIET:
+                    await asyncio.sleep(QUIET / 3)
+                # Not shared with those who wait for the same thing: this process stands back for all others.
                 try:
-                    await asyncio.shield(work)
+                    self.spectra.put(key, await self._spectrum(background, there, of))
                 except (ArithmeticError, RuntimeError, ValueError, MemoryError):
                     continue
 

@@ -29,6 +29,8 @@ MODEST_SPEED = 8e9
 MOST_REPLICAS = 64
 STEPS = 11
 BINS = 48
+# Draws whose eigenvalues are shown.
+SPECTRA = 4
 
 
 class RefusedError(ValueError):
@@ -118,7 +120,7 @@ def histogram(values: Any, of: str, total: int) -> dict[str, Any]:
     edges = np.linspace(low, float(logs.max()) + 1e-6, BINS + 1)
     counts, _ = np.histogram(logs, edges)
     heights = counts / (total * np.diff(edges))
-    top = np.sort(positive)[::-1][:4]
+    top = np.sort(positive)[::-1][: 3 * SPECTRA]
     return {
         "of": of,
         "edges": [short(float(edge)) for edge in edges],
@@ -128,14 +130,15 @@ def histogram(values: Any, of: str, total: int) -> dict[str, Any]:
 
 
 def _spectra(view: State) -> list[dict[str, Any]]:
-    """Histograms of the features' and the weights' eigenvalues of one draw."""
+    """Histograms of the features' and the weights' eigenvalues of a few draws."""
     from firststep.spectra import simulate_spectrum
 
     found = []
     for of, total in (("features", view.sizes.n_samples), ("weights", view.sizes.width)):
-        spectrum = simulate_spectrum(view.problem, view.sizes, view.eta, of=of, overlaps=False)
-        (values,) = spectrum.details["eigenvalues"]
-        found.append(histogram(values, of, total))
+        spectrum = simulate_spectrum(
+            view.problem, view.sizes, view.eta, of=of, replicas=SPECTRA, overlaps=False
+        )
+        found.append(histogram(np.concatenate(spectrum.details["eigenvalues"]), of, SPECTRA * total))
     return found
 
 

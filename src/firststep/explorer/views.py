@@ -36,15 +36,15 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def draft_nodes(n_samples: float) -> Array:
     """Exponents from which a draft of the curves is interpolated: Chebyshev points, more for larger n.
 
-    Steps of the curve are about 1/log n wide, so that 4.5 points for each decade leave an error near 1e-3.
+    Steps of the curve are about 1/log n wide, so that 4 points for each decade leave an error near 1e-3.
 
     Examples
     --------
     >>> len(draft_nodes(1e3)), len(draft_nodes(1e30))
-    (14, 61)
+    (12, 61)
     """
     grid = exponents()
-    count = max(12, math.ceil(4.5 * math.log10(n_samples)))
+    count = max(12, math.ceil(4 * math.log10(n_samples)))
     if count >= len(grid) // 2:
         return np.array(grid)
     x = np.cos(np.pi * np.arange(count) / (count - 1))[::-1]
@@ -283,6 +283,8 @@ def number_text(value: float | None, digits: int = 4) -> str:
     if value and not 1e-4 <= abs(value) < 1e6:
         mantissa, power = f"{value:.{digits - 1}e}".split("e")
         return f"{mantissa}·10{str(int(power)).translate(SUPERSCRIPTS)}"
+    if abs(value) >= 10**digits:
+        return f"{value:.0f}"
     return f"{value:.{digits}g}" if abs(value) >= 1 else f"{value:.{digits}f}"
 
 

@@ -5,9 +5,11 @@ import itertools
 import logging
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -72,12 +74,18 @@ def _answer(
         try:
             reply: tuple[bool, Any] = (True, function(*arguments))
         except Exception as error:
-            reply = (False, error)
-        try:
-            connection.send(reply)
-        except (TypeError, AttributeError, ValueError):
-            # An error that cannot be sent is told in words.
-            connection.send((False, RuntimeError(str(reply[1]))))
+            reply = (False, _sendable(error))
+        connection.send(reply)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error itself, or one of the same family with its words where it does not survive the journey."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        family = (ValueError, ArithmeticError, MemoryError, LookupError, RuntimeError)
+        return next((kind for kind in family if isinstance(error, kind)), RuntimeError)(str(error))
+    return error
 
 
 def _limit_memory(extra: int) -> None:
@@ -194,6 +202,7 @@ class Pool:
         self._workers: list[_Worker | None] = [None] * count
         self._loops: list[asyncio.Task[None]] = []
         self.started = 0
+        self.last = 0.0
 
     def start(self) -> None:
         """Start the processes; they prepare while the server already listens."""
@@ -206,13 +215,14 @@ class Pool:
         if self._queue.qsize() >= LONGEST_QUEUE:
             raise BusyError("too many requests are waiting: try again in a moment")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.last = time.monotonic()
         self._queue.put_nowait(_Call(priority, next(self._numbers), function, arguments, future))
         return await future
 
     @property
-    def waiting(self) -> int:
-        """Calls not yet started, those given up among them."""
-        return self._queue.qsize()
+    def quiet(self) -> float:
+        """Seconds since it was last asked for something."""
+        return time.monotonic() - self.last
 
     async def _serve(self, index: int) -> None:
         loop = asyncio.get_running_loop()

@@ -699,7 +699,10 @@ class _WeightBulk(_Solver):
             beyond -= 4 * float(c[2]) ** 2
             turn = 2 * float(c[2]) * step_size / math.sqrt(sizes.width)
         kappa2 = step_size**2 / sizes.width * sizes.step_ratio * residual * max(beyond, 0.0)
-        self.u, self.u_weights, _ = readout_rule(problem.readout, RESOLUTION.readout_spacing / 2, 0)
+        u, u_weights, _ = readout_rule(problem.readout, RESOLUTION.readout_spacing / 2, 0)
+        keep, keep_m = u_weights * sizes.width > UNLIKELY, law.weights * sizes.dim > UNLIKELY
+        self.u, self.u_weights = u[keep], u_weights[keep] / u_weights[keep].sum()
+        law = replace(law, nodes=law.nodes[keep_m], weights=law.weights[keep_m] / law.weights[keep_m].sum())
         self.law = law
 
         def variance(nodes: Array) -> Array:
@@ -776,9 +779,15 @@ class _WeightBulk(_Solver):
         def spike(x: float) -> float:
             return float(self._spike(-self.ridge(np.array([x]), ASIDE), solved(x))[0].real)
 
-        if self.strength == 0 or spike(near) >= 0:
+        # In a rare band beyond the edge the sign says nothing: what counts is the last change from below.
+        inside = [k for k, x in enumerate(beyond.x) if x < top and spike(float(x)) < 0]
+        if self.strength == 0 or not inside:
             return ()
-        x = float(brentq(spike, near, top, xtol=1e-10 * edge))
+        ends = (
+            float(beyond.x[inside[-1]]),
+            float(beyond.x[inside[-1] + 1]) if inside[-1] + 1 < len(beyond.x) else top,
+        )
+        x = float(brentq(spike, *ends, xtol=1e-10 * edge))
         values, point = solved(x), -self.ridge(np.array([x]), ASIDE)
         # Just above the axis the imaginary part is the derivative times the distance.
         slope = float(self._spike(point, values)[0].imag) / (ASIDE * self.mean)

@@ -140,7 +140,10 @@ function refresh(started) {
     finish(turn);
   } else {
     document.body.classList.add("busy");
-    if (!sameProblem(simulated?.state, state)) simulated = null;
+    if (simulated && !sameProblem(simulated.state, state)) {
+      simulated = null;
+      if (!(job && job.status === "running")) byId("simulation-text").textContent = "";
+    }
     followCurves(started);
   }
   followSpectra(started);
@@ -515,6 +518,7 @@ function restrictToGrid() {
 
 async function startSimulation() {
   const text = byId("simulation-text");
+  byId("simulate").disabled = true;
   try {
     const answer = await fetch("api/simulations", {
       method: "POST",
@@ -522,15 +526,16 @@ async function startSimulation() {
       body: JSON.stringify({ state: { ...state, step_size: null }, replicas: Number(byId("replicas").value) }),
     });
     const content = await answer.json();
-    if (!answer.ok) {
-      text.textContent = content.detail;
+    if (answer.ok) {
+      job = content;
+      follow();
       return;
     }
-    job = content;
-    follow();
+    text.textContent = content.detail;
   } catch {
     text.textContent = "The server does not answer.";
   }
+  byId("simulate").disabled = false;
 }
 
 async function follow() {
