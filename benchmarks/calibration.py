@@ -327,7 +327,8 @@ def report() -> None:
             f"{row['index']:3d} {100 * row['test_error_difference']:+.2f} % ± "
             f"{100 * row['test_error_stderr'] / row['test_error']:.2f}  {row['activation']}, {row['teacher']}, "
             f"noise {row['noise_std']}, {row['rows']}, {row['readout']}, {row['initial_output']}, "
-            f"n {row['n_samples']}, d {row['dim']}, N {row['width']}, n0 {row['n_step_samples']}, alpha {row['step_exponent']:.2f}, "
+            f"n {row['n_samples']}, d {row['dim']}, N {row['width']}, n0 {row['n_step_samples']}, "
+            f"alpha {row['step_exponent']:.2f}, "
             f"ridge {row['ridge']:.3g}"
         )
 

@@ -35,7 +35,9 @@ def extension(name: str) -> ModuleType:
 
 
 def without_code(text: str) -> str:
-    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+    """A page's prose: brackets in code and formulas are no links."""
+    text = re.sub(r"^```.*?^```$|\$\$.*?\$\$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`|(?<!\\)\$[^$\n]*\$", "", text)
 
 
 def slug(heading: str) -> str:
@@ -45,7 +47,9 @@ def slug(heading: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", without_code(text), re.MULTILINE)
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+    )
     return {slug(heading) for heading in headings} | set(re.findall(r"^\(([\w-]+)\)=$", text, re.MULTILINE))
 
 

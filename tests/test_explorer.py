@@ -485,7 +485,7 @@ class QuickPool(Pool):
 
 @pytest.mark.parametrize(
     ("pool", "examples"),
-    [(QuickPool, 40), pytest.param(lambda: Pool(1, time_limit=5.0), 25, marks=pytest.mark.slow)],
+    [(QuickPool, 20), pytest.param(lambda: Pool(1, time_limit=5.0), 25, marks=pytest.mark.slow)],
 )
 def test_its_own_schema_finds_no_500(
     store: str, monkeypatch: pytest.MonkeyPatch, pool: Callable[[], Pool], examples: int

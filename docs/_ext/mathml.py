@@ -17,7 +17,7 @@ SPELLINGS = (
     (re.compile(r"(?<!\\right)\\rVert(?![A-Za-z])"), r"\\right\\|"),
     (re.compile(r"\\dots(?![A-Za-z])"), r"\\ldots"),
     (re.compile(r"\\([Bb]igg?)(?=\s*(?:[(\[]|\\[{l]))"), r"\\\1l"),
-    (re.compile(r"\\([Bb]igg?)(?=\s*\|)"), r"\\\1r"),
+    (re.compile(r"\\[Bb]igg?\s*\|"), "|"),
     (re.compile(r"\\([Bb]igg?)(?=\s*(?:[)\]]|\\[}r]))"), r"\\\1r"),
 )
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from firststep.figures import THRESHOLDS, Figure, Panel, Series, number_text
+from firststep.figures import STYLES, THRESHOLDS, Figure, Panel, Series, number_text
 from firststep.gaussian import Array
 from firststep.problem import Spectrum
 from firststep.spectra import Distances
@@ -352,7 +352,8 @@ def distances(
             y = tuple(float(found.mean[step, j]) for _, found in ordered)
             error = tuple(float(np.nan_to_num(found.stderr[step, j])) for _, found in ordered)
             series += [
-                Series("line", x=x, y=y, role=role, label=f"l = {level}"),
+                # Without a spike of that degree two lines coincide: both must be seen.
+                Series("line", x=x, y=y, role=role, label=f"l = {level}", style=STYLES[j % len(STYLES)]),
                 Series("points", x=x, y=y, error=error, role=role),
             ]
         panels.append(

@@ -69,8 +69,8 @@ def rest_law(
     With :math:`\phi_0 = d/n_0` and y the label minus the initial output, the Stieltjes transform of mu solves
     :math:`g = 1/(E[y/(1 + \phi_0 y g)] - \zeta)`. For sums :math:`v = n_0^{-1}\sum_i f_i x_i'` over the directions x'
     orthogonal to the special ones, :math:`v^\top (M' - \zeta)^{-1} w = \phi_0 E[f f' g/(1 + \phi_0 y g)]`, and a
-    Schur complement in the special directions gives the rest [firststep, unified, eqs. 20-22]. Everything is expanded in
-    :math:`1/\zeta`, that is, in moments, and turned into Gauss quadrature with many digits.
+    Schur complement in the special directions gives the rest [firststep, unified, eqs. 20-22]. Everything is expanded
+    in :math:`1/\zeta`, that is, in moments, and turned into Gauss quadrature with many digits.
 
     Parameters
     ----------

@@ -53,6 +53,8 @@ GRID_POINTS = 72
 HARD_EDGE = 0.02
 # Nodes of z that a spike of one adds; twice as many where all neurons have the same.
 MORE_NODES = 24
+# Nodes of the law of M for the weights, whose equations are cheap.
+WEIGHT_LEVELS = 12
 # Quadrature nodes that stand for less than this share of a sample or neuron are dropped.
 UNLIKELY = 2e-3
 # Rounding-level residuals are not needed on the way.
@@ -689,9 +691,7 @@ class _WeightBulk(_Solver):
         law = point_law(3 if order_one else 2)
         if rest == "structured" and c[2] != 0:
             output = (float(c[1]), problem.output_variance(sizes) - float(c[1]) ** 2) if order_one else None
-            law = rest_law(
-                problem.teacher, problem.noise_variance, sizes.step_ratio, output, RESOLUTION.rest_levels + 2
-            )
+            law = rest_law(problem.teacher, problem.noise_variance, sizes.step_ratio, output, WEIGHT_LEVELS)
         residual = problem.label_variance + (problem.output_variance(sizes) if order_one else 0.0)
         beyond = problem.activation.derivative_second_moment - float(c[1]) ** 2 if rest != "none" else 0.0
         turn = 0.0
