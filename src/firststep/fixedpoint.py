@@ -22,6 +22,9 @@ class ConvergenceError(RuntimeError):
         self.value = value
         self.residual = residual
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.value, self.residual)
+
 
 @dataclass(frozen=True)
 class FixedPoint:
