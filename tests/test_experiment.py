@@ -503,7 +503,7 @@ def test_a_task_that_kills_every_worker_is_named_and_the_rest_completes(poison: 
     done, failed = outcome_of(some_tasks(), LocalBackend(2, poison.always))
     assert sorted(done) == [0, 2, 3]
     assert list(failed) == [1]
-    assert "WorkerLostError: ended 3 workers" in failed[1]
+    assert "WorkerLostError: ended every worker" in failed[1]
 
 
 def test_an_exception_is_no_death(poison: Any) -> None:

@@ -265,14 +265,14 @@ def run(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    r"""Run an experiment FILE, or go on with it: what the store has is not computed again.
+    """Run an experiment FILE, or go on with it: what the store has is not computed again.
 
     \b
     Examples:
       firststep run experiment.toml --dry-run
       firststep run experiment.toml --jobs 4
       firststep run experiment.toml --scheduler tcp://head:8786
-    """
+    """  # noqa: D301 (click reads this mark)
     from firststep.experiment import parse
 
     with _told_in_lines():
@@ -375,14 +375,14 @@ def reproduce(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    r"""Reproduce published figures: all of them, or the NAMES that --list shows.
+    """Reproduce published figures: all of them, or the NAMES that --list shows.
 
     \b
     Examples:
       firststep reproduce
       firststep reproduce moniri-setting-2 --full --jobs 8
       firststep reproduce --list
-    """
+    """  # noqa: D301 (click reads this mark)
     from firststep.experiment import builtin_experiments, parse
 
     with _told_in_lines():
@@ -523,13 +523,13 @@ def status(store_path: str, migrate: bool, check: bool, as_json: bool) -> None:
     "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; may be repeated."
 )
 def export(target: str, kind: str | None, store_path: str, where: tuple[str, ...]) -> None:
-    r"""Write the rows of a store to TARGET, one for each replica or theory, step size and ridge.
+    """Write the rows of a store to TARGET, one for each replica or theory, step size and ridge.
 
     \b
     Examples:
       firststep export rows.csv
       firststep export points.nc --where source=simulation --where width=750
-    """
+    """  # noqa: D301 (click reads this mark)
     kind = kind or {".csv": "csv", ".parquet": "parquet", ".nc": "netcdf"}.get(Path(target).suffix)
     if kind is None:
         raise click.UsageError(f"{target!r} ends in none of .csv, .parquet and .nc: give --format")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
-    CancelledError,
     Executor,
     Future,
     ProcessPoolExecutor,
@@ -46,6 +45,8 @@ class Backend(Protocol):
     workers: int
     # Whether one death of a worker breaks all that is under way.
     fragile: bool
+    # Losses of a task alone in the pool after which it is given up.
+    patience: int
 
     def submit(self, task: Task) -> "Future[Finished]":
         """Start a task."""
@@ -61,6 +62,7 @@ class LocalBackend:
     """Spawned processes, one BLAS thread each, that end with the driver."""
 
     fragile = True
+    patience = MOST_DEATHS
 
     def __init__(self, workers: int, function: Callable[[Task], Finished] = compute) -> None:
         self.workers, self.function = workers, function
@@ -133,6 +135,7 @@ class InProcessBackend:
     """Everything in this process, one task after another."""
 
     fragile = False
+    patience = 1
     workers = 1
 
     def submit(self, task: Task) -> "Future[Finished]":
@@ -154,7 +157,8 @@ class InProcessBackend:
 class ExecutorBackend:
     """Any concurrent.futures executor that the user brings."""
 
-    fragile = False
+    fragile = True
+    patience = 1
 
     def __init__(
         self, executor: Executor, workers: int = 1, function: Callable[[Task], Finished] = compute
@@ -173,8 +177,15 @@ class ExecutorBackend:
         """Nothing to end: the executor belongs to the caller."""
 
 
-class DaskBackend(ExecutorBackend):
-    """A Dask cluster: one that the user started, or ``"local"`` for one on this machine."""
+class DaskBackend:
+    """A Dask cluster: one that the user started, or ``"local"`` for one on this machine.
+
+    Dask itself runs a task again whose worker died, on four workers before it gives up; but it blames all
+    tasks that were there. So those are run once more, each alone.
+    """
+
+    fragile = False
+    patience = 1
 
     def __init__(
         self,
@@ -204,8 +215,30 @@ class DaskBackend(ExecutorBackend):
             raise RuntimeError(f"no Dask scheduler answers at {address!r}: {error}") from error
         known = self._client.scheduler_info(n_workers=-1)["workers"]
         self._check(address, known)
-        threads = max(1, sum(worker["nthreads"] for worker in known.values()))
-        super().__init__(self._client.get_executor(), threads, function)
+        self.workers = max(1, sum(worker["nthreads"] for worker in known.values()))
+        self.function = function
+
+    def submit(self, task: Task) -> "Future[Finished]":
+        """Start a task.
+
+        Not through Dask's own executor: that never resolves a future whose result was lost with its worker.
+        """
+        future: Future[Finished] = Future()
+
+        def deliver(remote: Any) -> None:
+            try:
+                result = remote.result()
+            except BaseException as error:
+                lost = type(error).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError")
+                future.set_exception(BrokenExecutor(str(error)) if lost else error)
+            else:
+                future.set_result(result)
+
+        self._client.submit(self.function, task, pure=False).add_done_callback(deliver)
+        return future
+
+    def renew(self, alone: bool) -> None:
+        """Nothing to replace: Dask restarts its workers."""
 
     def _check(self, address: str, known: dict[str, Any]) -> None:
         """Refuse workers whose numbers would be others."""
@@ -225,7 +258,6 @@ class DaskBackend(ExecutorBackend):
 
     def close(self, now: bool) -> None:
         """Leave the cluster, and end it if it is ours."""
-        self.executor.shutdown(wait=False)
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
@@ -317,30 +349,20 @@ def execute(
                 result = future.result()
             except BrokenExecutor:
                 lost.append(task)
-            except CancelledError as error:
-                raise RuntimeError(
-                    "the scheduler gave up a task; what was finished is stored: run again"
-                ) from error
             except Exception as error:
-                failed(task, _explained(task, error))
+                failed(task, error)
             else:
                 done(task, result)
         if lost:
-            # The others break with it a moment later.
-            lost += list(pending.values())
-            pending.clear()
+            if backend.fragile:
+                # The others break with it a moment later.
+                lost += list(pending.values())
+                pending.clear()
             backend.renew(alone=True)
             isolated = True
             for task in lost:
                 deaths[task.key] = deaths.get(task.key, 0) + (1 if alone else 0)
-                if deaths[task.key] >= MOST_DEATHS:
-                    failed(task, WorkerLostError(f"ended {MOST_DEATHS} workers that it was alone on"))
+                if deaths[task.key] >= backend.patience:
+                    failed(task, WorkerLostError("ended every worker that it was given to, alone as well"))
                 else:
                     suspects.append(task)
-
-
-def _explained(task: Task, error: BaseException) -> BaseException:
-    """An error of Dask in our words."""
-    if type(error).__name__ == "KilledWorker":
-        return WorkerLostError(f"ended every worker it was given to ({type(error).__name__})")
-    return error

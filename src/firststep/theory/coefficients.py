@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from firststep.gaussian import Array, Function, gauss_hermite, hermite_polynomials, monomial_in_hermite
 from firststep.problem import Problem, Sizes
-from firststep.theory.rest import RestLaw, point_law, rest_law
+from firststep.theory.rest import RestLaw, noise_covariance, point_law, rest_law
 
 # Up to this spike the conditional mean is summed as a series, free of the rounding that sqrt(N) would multiply.
 SMALL_SPIKE = 0.1
@@ -105,6 +105,8 @@ class Tables:
     stretch: Array  # c(U, m) at the nodes of mu, (S, L, nu)
     special_stretch: Array  # the same at the special nodes
     special_vectors: Array  # the matrix-valued law in the directions of z, e1 (, e2), (S, L', p)
+    noise: Array  # kappa^2 U^2/s^2, the remainder's share of a row, (S, nu)
+    noise_excess: Array  # its covariance between z, e1 (, e2) beyond that of a typical direction, (S, p, p)
     spikes: Array  # C, (S, p K, npsi)
     input_bend: Array  # E_u[A3 c(U, m) psi] at the nodes of mu: what the norm of x does, (S, L, npsi, nz)
     row_bend: Array  # E_z[A3 h] times the spread of the rows' norms, (S, nu, K)
@@ -160,11 +162,12 @@ def geometry_of(problem: Problem, sizes: Sizes, resolution: Resolution, rest: st
     z, weights = _input_rule(resolution.nodes, degrees)
     order_one = problem.initial_output == "order_one"
     law = point_law(3 if order_one else 2)
-    if rest == "structured" and c[2] != 0:
+    if rest == "structured" and problem.label_variance > 0:
         output = (float(c[1]), problem.output_variance(sizes) - float(c[1]) ** 2) if order_one else None
-        law = rest_law(
-            problem.teacher, problem.noise_variance, sizes.step_ratio, output, resolution.rest_levels
-        )
+        labels = problem.teacher, problem.noise_variance, sizes.step_ratio, output
+        # Without a part that is linear in the weights, the remainder's own covariance can be kept exactly.
+        levels = resolution.rest_levels if c[2] != 0 else max(3, resolution.rest_levels // 2)
+        law = rest_law(*labels, levels, 1 if c[2] != 0 else 2)
     u, u_weights, psi = readout_rule(problem.readout, resolution.readout_spacing, degrees)
     return Geometry(
         problem=problem,
@@ -261,9 +264,14 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
     alpha = a1 @ weighted.swapaxes(1, 2)
 
     def stretch(nodes: Array) -> Array:
-        bent = (1 + turn[:, None, None] * nodes[:, None] * u) ** 2 + (kappa2[:, None] * u**2)[:, None, :]
+        share = nodes[:, None] if rest == "structured" and c[2] == 0 else np.ones((len(nodes), 1))
+        bent = (1 + turn[:, None, None] * nodes[:, None] * u) ** 2 + share * (kappa2[:, None] * u**2)[:, None]
         return np.asarray(bent / (1 + excess)[:, None, :])
 
+    covariance = np.eye(directions)
+    if rest == "structured" and c[2] != 0:
+        output = (float(c[1]), problem.output_variance(sizes) - float(c[1]) ** 2) if order_one else None
+        covariance = noise_covariance(problem.teacher, problem.noise_variance, sizes.step_ratio, output)
     own_stretch = stretch(law.nodes)
     # What the norms of rows fluctuate by: nothing but what M and the noise add if the rows are of unit norm.
     fluctuation = law.weights @ own_stretch**2
@@ -284,6 +292,8 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
         stretch=own_stretch,
         special_stretch=stretch(law.special_nodes),
         special_vectors=law.special_vectors @ axes.swapaxes(1, 2),
+        noise=kappa2[:, None] * u**2 / (1 + excess),
+        noise_excess=axes @ (covariance - np.eye(directions)) @ axes.swapaxes(1, 2),
         spikes=spikes.reshape(count, directions * basis, -1),
         input_bend=psi_weighted.swapaxes(1, 2)[:, None] @ bent_inputs,
         row_bend=np.sqrt(np.maximum(fluctuation, 0.0))[..., None] * (bend @ weighted.swapaxes(1, 2)),

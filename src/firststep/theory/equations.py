@@ -182,7 +182,10 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
     # A random weight along b multiplies z itself; one along e1 multiplies an independent Gaussian.
     shift = np.zeros((count, *identity.shape)) + identity
     shift[:, :basis, :basis] = tables.shift
-    prior = ratio * (shift @ effective @ shift)
+    # The remainder of the gradient is larger along the special directions than along others.
+    louder = (tables.noise * neuron_mass)[:, None, :] @ tables.outer
+    extra = tables.noise_excess[:, :, None, :, None] * louder.reshape(count, 1, basis, 1, basis)
+    prior = ratio * (shift @ (effective + extra.reshape(effective.shape)) @ shift)
     # Row norms fluctuate: a random multiple of A3(u, z).
     row_bend = tables.row_bend
     prior[:, :basis, :basis] += 2 * ratio * row_bend.swapaxes(1, 2) @ (neuron_mass[..., None] * row_bend)
@@ -264,6 +267,8 @@ def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
         ratio * (tables.special_stretch * s_nu**2).sum(axis=1) + apply(psi.swapaxes(1, 2) @ f.qi, x) ** 2
     )
     by_neuron = by_neuron + 2 * ratio * apply(tables.row_bend, left_over[:, :basis]) ** 2
+    u_alpha = u.reshape(count, directions, basis) @ alpha_t
+    by_neuron = by_neuron + ratio * tables.noise * ((tables.noise_excess @ u_alpha) * u_alpha).sum(axis=1)
     if tables.output_spikes is not None and tables.output_powers is not None:
         by_sample = by_sample - npn * (apply(tables.output_powers, x) ** 2).sum(axis=1, keepdims=True)
         eta_l = (tables.output_spikes @ x[:, None, :, None])[..., 0]

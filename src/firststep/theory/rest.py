@@ -63,6 +63,7 @@ def rest_law(
     step_ratio: float,
     output: tuple[float, float] | None,
     levels: int,
+    power: int = 1,
 ) -> RestLaw:
     r"""Law of M from its own equations.
 
@@ -84,6 +85,9 @@ def rest_law(
         The activation's linear coefficient and remaining variance when the initial output is of order one.
     levels : int
         Quadrature nodes of mu, L; the matrix-valued law gets that many for each direction.
+    power : {1, 2}
+        1 for M; 2 for :math:`X^\top \mathrm{diag}(y^2) X/(n_0 E y^2)`, the covariance of the gradient's remainder
+        between neurons, seen from the same directions.
 
     Examples
     --------
@@ -95,11 +99,51 @@ def rest_law(
     with localcontext() as context:
         context.prec = DIGITS
         order = 2 * levels + 1
-        scalar, special = _moments(teacher, noise_variance, step_ratio, output, order)
+        scalar, special, unit = _moments(teacher, noise_variance, step_ratio, output, order, power)
         nodes, vectors = _gauss([[[m]] for m in scalar], levels)
         special_nodes, special_vectors = _gauss(special, levels)
-        mean, second = float(scalar[1]), float(scalar[2])
-    return RestLaw(nodes, vectors[:, 0] ** 2, special_nodes, special_vectors, mean, second)
+        mean, second = float(scalar[1]) / unit, float(scalar[2]) / unit**2
+    return RestLaw(nodes / unit, vectors[:, 0] ** 2, special_nodes / unit, special_vectors, mean, second)
+
+
+@lru_cache(maxsize=64)
+def noise_covariance(
+    teacher: Function, noise_variance: float, step_ratio: float, output: tuple[float, float] | None
+) -> Array:
+    r"""Covariance of the gradient's remainder between the special directions, in units of a typical direction's.
+
+    .. math:: \Gamma_{\beta\beta} = \frac{E[y^2 t^2]}{E y^2}, \quad
+        \Gamma_{\beta w} = \frac{\sqrt{\phi_0}\, E[y^3 t]}{(E y^2)^{3/2}}, \quad
+        \Gamma_{ww} = 1 + \phi_0 \frac{E y^4}{(E y^2)^2}
+
+    The remainder of a neuron is :math:`n_0^{-1}\sum_i y_i \chi_i x_i` with factors chi that are independent given the
+    data, so that its covariance is that of :math:`X^\top \mathrm{diag}(y^2) X`: samples with large labels count more,
+    above all along the step direction, to which each contributes itself [firststep, unified, eq. 13].
+
+    Examples
+    --------
+    >>> from firststep.gaussian import function
+    >>> print(noise_covariance(function("identity"), 0.0, 0.5, None).round(6).tolist())
+    [[3.0, 2.12132], [2.12132, 2.5]]
+    """
+    with localcontext() as context:
+        context.prec = DIGITS
+        moments = {
+            key: [float(x) for x in row]
+            for key, row in _label_moments(teacher, noise_variance, output, 3).items()
+        }
+    axes = [(1, 0)] if output is None else [(1, 0), (0, 1)]
+    square = moments[0, 0][2]
+    size = len(axes) + 1
+    found = np.eye(size)
+    if square == 0:
+        return found
+    for i, a in enumerate(axes):
+        for j, b in enumerate(axes):
+            found[i, j] = moments[a[0] + b[0], a[1] + b[1]][2] / square
+        found[i, -1] = found[-1, i] = np.sqrt(step_ratio) * moments[a][3] / square**1.5
+    found[-1, -1] = 1 + step_ratio * moments[0, 0][4] / square**2
+    return found
 
 
 def _label_moments(
@@ -160,14 +204,15 @@ def _moments(
     step_ratio: float,
     output: tuple[float, float] | None,
     order: int,
-) -> tuple[Series, list[list[list[Decimal]]]]:
-    """Moments of mu, and of the matrix-valued law in the orthonormal directions beta (, W0^T a), w."""
-    labels = _label_moments(teacher, noise_variance, output, order + 2)
+    power: int,
+) -> tuple[Series, list[list[list[Decimal]]], float]:
+    """Moments of mu, and of the matrix-valued law in the directions beta (, W0^T a), w; and the unit of M."""
+    labels = _label_moments(teacher, noise_variance, output, power * (order + 2))
     ratio = Decimal(step_ratio)
     zero, one = Decimal(0), Decimal(1)
     # In u = -1/zeta, g = u gamma(u) and g = u (1 - u E[y/(1 + phi0 y g)])^-1 ... read order by order:
     # gamma = 1 + (-u) ... ; the moments of mu are the coefficients of gamma up to sign.
-    free = [labels[0, 0][k + 1] * ratio**k for k in range(order + 1)]
+    free = [labels[0, 0][power * (k + 1)] * ratio**k for k in range(order + 1)]
     moment = _free_moments(free, order)
     # With s = 1/zeta, -g = s mhat(s), mhat = sum_k moment_k s^k; so -phi0 g = phi0 s mhat.
     powers: list[Series] = [[one] + [zero] * order]
@@ -175,11 +220,11 @@ def _moments(
     for _ in range(order):
         powers.append(_times(powers[-1], shifted))
 
-    def form(i: int, j: int) -> Series:
-        """-v^T (M' - zeta)^-1 w = phi0 sum_k phi0^k E[f f' y^k] (-g)^(k+1) as a series in s, f f' = y^2 t^i t2^j."""
+    def form(i: int, j: int, degree: int) -> Series:
+        """-v^T (M' - zeta)^-1 w = phi0 sum_k phi0^k E[f f' D^k] (-g)^(k+1), f f' = y^degree t^i t2^j, D = y^power."""
         total = [zero] * (order + 1)
         for k in range(order):
-            factor = ratio ** (k + 1) * labels[i, j][k + 2]
+            factor = ratio ** (k + 1) * labels[i, j][power * k + degree]
             total = [a + factor * b for a, b in zip(total, powers[k + 1], strict=True)]
         return total
 
@@ -190,14 +235,14 @@ def _moments(
         return a[0] + b[0], a[1] + b[1]
 
     # (zeta - M)^-1 on the axes is s (1 - s E[y t t'] - s V)^-1 with V = v^T (zeta - M')^-1 v'.
-    block = [[form(*pair(a, b)) for b in axes] for a in axes]
+    block = [[form(*pair(a, b), 2 * power) for b in axes] for a in axes]
     inner = [
-        [[labels[pair(a, b)][1], *block[i][j][1:order]] for j, b in enumerate(axes)]
+        [[labels[pair(a, b)][power], *block[i][j][1:order]] for j, b in enumerate(axes)]
         for i, a in enumerate(axes)
     ]
     axis = _inverse_one_minus([[[zero, *inner[i][j]] for j in range(size)] for i in range(size)], order)
-    cross = [form(*a) for a in axes]
-    own = form(0, 0)
+    cross = [form(*a, power + 1) for a in axes]
+    own = form(0, 0, 2)
     # Moments of <u, M^k v>: coefficient of s^(k+1) of <u, (zeta - M)^-1 v>.
     raw: list[list[Series]] = [[[] for _ in range(size + 1)] for _ in range(size + 1)]
     mixed = []
@@ -217,10 +262,14 @@ def _moments(
     # The axis w is not normalised yet.
     norm = raw[size][size][0].sqrt()
     scale = [one] * size + [one / norm if norm else zero]
-    return moment[:order], [
-        [[scale[i] * scale[j] * raw[i][j][k] for j in range(size + 1)] for i in range(size + 1)]
-        for k in range(order)
-    ]
+    return (
+        moment[:order],
+        [
+            [[scale[i] * scale[j] * raw[i][j][k] for j in range(size + 1)] for i in range(size + 1)]
+            for k in range(order)
+        ],
+        float(labels[0, 0][2]) if power == 2 else 1.0,
+    )
 
 
 def _free_moments(cumulants: Series, order: int) -> Series:
