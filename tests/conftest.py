@@ -1,4 +1,9 @@
 import os
+import signal
+
+# A shell that starts tests in the background lets them ignore Ctrl-C, and the processes they start would too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before NumPy is imported: one BLAS thread in every test process, for speed under xdist and for equal bits.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -117,7 +117,7 @@ def test_all_mistakes_are_reported_at_once_each_with_its_place() -> None:
         ("ridge = [0.1, 1.0]", "ridge = 1\nstep_size = 1", "one of the two"),
         ("replicas = 3", "replicas = 3\ntarget_stderr = 0.1", "needs max_replicas"),
         ("replicas = 3", "replicas = 3\nmax_replicas = 9", "only together"),
-        ("replicas = 3", "replicas = 3\nextras = ['spectra']", "must be one of 'spiked'"),
+        ("replicas = 3", "replicas = 3\nextras = ['spectra']", "must be one of spiked"),
         ("[simulation]", "[simulations]", "did you mean 'simulation'"),
         ('title = "An example"', "title = 3", "title"),
         ('title = "An example"', 'title = "a" "b"', "not valid TOML"),

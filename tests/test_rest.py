@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from firststep.gaussian import expectation, function
-from firststep.theory.rest import point_law, rest_law
+from firststep.theory.rest import noise_covariance, point_law, rest_law
 
 TEACHERS = ("h1", "h1 + h2/sqrt(2)", "relu", "sign", "tanh(2*x)")
 
@@ -129,3 +129,28 @@ def test_a_law_of_few_points():
     law = rest_law(function("0*x"), 0.0, 0.5, None, 6)
     assert np.allclose(law.nodes, 0)
     assert law.weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("output", [None, (0.5, 0.1)])
+def test_covariance_of_the_remainder(output):
+    law = rest_law(function("tanh(2*x)"), 0.2, 0.5, output, 9, power=2)
+    first = (law.special_vectors.T * law.special_nodes) @ law.special_vectors
+    assert law.mean == pytest.approx(1, rel=1e-9)
+    assert np.allclose(first, noise_covariance(function("tanh(2*x)"), 0.2, 0.5, output), atol=1e-6)
+    assert not np.allclose(first, noise_covariance(function("tanh(2*x)"), 0.2, 0.55, output), atol=1e-3)
+
+
+def test_covariance_against_drawn_labels():
+    rng = np.random.default_rng(5)
+    dim, samples, found = 300, 600, []
+    for _ in range(40):
+        x = rng.standard_normal((samples, dim))
+        y = np.tanh(2 * x[:, 0]) + 0.5 * rng.standard_normal(samples)
+        w = x.T @ y / samples
+        w[0] = 0
+        axes = np.stack([np.eye(dim)[0], w / np.linalg.norm(w)])
+        projected = x @ axes.T
+        found.append((projected.T * y**2) @ projected / (y**2).sum())
+    mean, stderr = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(len(found))
+    assert np.all(np.abs(mean - noise_covariance(function("tanh(2*x)"), 0.25, 0.5, None)) < 4 * stderr + 0.01)
+    assert np.any(np.abs(mean - np.eye(2)) > 10 * stderr + 0.1)

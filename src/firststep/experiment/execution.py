@@ -202,6 +202,13 @@ class DaskBackend:
         self._client: Any
         try:
             if address == "local":
+                # Who ends a worker is found out here, and a worker that is slow to come back is not given up.
+                own = {
+                    "distributed.scheduler.allowed-failures": 0,
+                    "distributed.deploy.lost-worker-timeout": "1h",
+                }
+                import_module("dask").config.set(own)
+                self.patience = MOST_DEATHS
                 with _worker_environment():
                     self._cluster = dask.LocalCluster(
                         n_workers=workers or default_workers(),

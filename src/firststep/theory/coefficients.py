@@ -166,8 +166,7 @@ def geometry_of(problem: Problem, sizes: Sizes, resolution: Resolution, rest: st
         output = (float(c[1]), problem.output_variance(sizes) - float(c[1]) ** 2) if order_one else None
         labels = problem.teacher, problem.noise_variance, sizes.step_ratio, output
         # Without a part that is linear in the weights, the remainder's own covariance can be kept exactly.
-        levels = resolution.rest_levels if c[2] != 0 else max(3, resolution.rest_levels // 2)
-        law = rest_law(*labels, levels, 1 if c[2] != 0 else 2)
+        law = rest_law(*labels, resolution.rest_levels, 1 if c[2] != 0 else 2)
     u, u_weights, psi = readout_rule(problem.readout, resolution.readout_spacing, degrees)
     return Geometry(
         problem=problem,

@@ -216,7 +216,7 @@ class Answer:
 
 
 def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
-    r"""q = y^T R y and its derivative along a ridge that depends on z [firststep, unified, eqs. 15-17].
+    r"""q = y^T R y and its derivative along a ridge that depends on z [firststep, unified, eqs. 16-18].
 
     .. math:: q = \frac nN E_z[E[y^2|z]\rho] - r^\top K r, \qquad
         L_{te} = -\frac{d}{d\epsilon} q\Big(\lambda + \epsilon \frac{N^2}{n^2\rho(z)^2}\Big)

@@ -70,7 +70,7 @@ def rest_law(
     With :math:`\phi_0 = d/n_0` and y the label minus the initial output, the Stieltjes transform of mu solves
     :math:`g = 1/(E[y/(1 + \phi_0 y g)] - \zeta)`. For sums :math:`v = n_0^{-1}\sum_i f_i x_i'` over the directions x'
     orthogonal to the special ones, :math:`v^\top (M' - \zeta)^{-1} w = \phi_0 E[f f' g/(1 + \phi_0 y g)]`, and a
-    Schur complement in the special directions gives the rest [firststep, unified, eqs. 20-22]. Everything is expanded
+    Schur complement in the special directions gives the rest [firststep, unified, eqs. 21-23]. Everything is expanded
     in :math:`1/\zeta`, that is, in moments, and turned into Gauss quadrature with many digits.
 
     Parameters
@@ -118,13 +118,13 @@ def noise_covariance(
 
     The remainder of a neuron is :math:`n_0^{-1}\sum_i y_i \chi_i x_i` with factors chi that are independent given the
     data, so that its covariance is that of :math:`X^\top \mathrm{diag}(y^2) X`: samples with large labels count more,
-    above all along the step direction, to which each contributes itself [firststep, unified, eq. 13].
+    above all along the step direction, to which each contributes itself [firststep, unified, eq. 15].
 
     Examples
     --------
     >>> from firststep.gaussian import function
-    >>> print(noise_covariance(function("identity"), 0.0, 0.5, None).round(6).tolist())
-    [[3.0, 2.12132], [2.12132, 2.5]]
+    >>> print(noise_covariance(function("identity"), 0.0, 0.5, None).round(4).tolist())
+    [[3.0, 2.1213], [2.1213, 2.5]]
     """
     with localcontext() as context:
         context.prec = DIGITS
