@@ -661,6 +661,10 @@ def test_a_signal_leaves_a_store_that_resumes(
     assert f"stopped by {number.name}" in errors
     command = errors.strip().splitlines()[-1].strip()
     assert command.startswith("firststep run busy.toml --store store.db --jobs")
+    # A worker notices that its driver is gone a moment later.
+    patience = time.monotonic() + 20
+    while left_behind(process.pid) and time.monotonic() < patience:
+        time.sleep(0.1)
     assert left_behind(process.pid) == []
     with open_store(tmp_path / "store.db") as store:
         assert 40 <= store.count() < len(reference)
