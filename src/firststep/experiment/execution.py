@@ -71,7 +71,7 @@ class LocalBackend:
 
     def submit(self, task: Task) -> "Future[Finished]":
         """Start a task; processes are started with the first."""
-        with _worker_environment():
+        with worker_environment():
             if self._pool is not None:
                 try:
                     return self._pool.submit(self.function, task)
@@ -100,8 +100,8 @@ class LocalBackend:
 
 
 @contextmanager
-def _worker_environment() -> Iterator[None]:
-    """One BLAS thread for processes started here, and no second run of the user's script in them."""
+def worker_environment() -> Iterator[None]:
+    """One BLAS thread for processes started here, and no second run of the caller's script in them."""
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     main = sys.modules["__main__"]
@@ -209,7 +209,7 @@ class DaskBackend:
                 }
                 import_module("dask").config.set(own)
                 self.patience = MOST_DEATHS
-                with _worker_environment():
+                with worker_environment():
                     self._cluster = dask.LocalCluster(
                         n_workers=workers or default_workers(),
                         threads_per_worker=1,

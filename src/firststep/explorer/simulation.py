@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from firststep.experiment.execution import worker_environment
 from firststep.explorer.state import State, as_toml
 from firststep.explorer.views import number_text, short
-from firststep.explorer.workers import worker_environment
 from firststep.problem import Outcome
 
 logger = logging.getLogger("firststep")

@@ -7,16 +7,15 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from types import ModuleType
 from typing import Any
+
+from firststep.experiment.execution import worker_environment
 
 logger = logging.getLogger("firststep")
 
@@ -98,25 +97,6 @@ def _limit_memory(extra: int) -> None:
     except (ImportError, OSError, ValueError):
         # Not every system has this limit; the sizes of a request are capped besides.
         return
-
-
-@contextmanager
-def worker_environment() -> Iterator[None]:
-    """One BLAS thread for processes started here, and no second run of the caller's script in them."""
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    main = sys.modules["__main__"]
-    os.environ.update(dict.fromkeys(names, "1"))
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 class _Worker:
