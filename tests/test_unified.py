@@ -307,7 +307,7 @@ def test_claimed_accuracy_is_honest(activation):
 
 
 def test_failure_raises_with_the_remedy(monkeypatch):
-    monkeypatch.setattr(unified, "LADDER", unified.LADDER[:2])
+    monkeypatch.setattr(unified, "LADDER", unified.LADDER[:4])
     with pytest.raises(ConvergenceError, match=r"only stable to .* at step_size=31.6.*pass tolerance=1e-"):
         predict(SETTING, SIZES, step_exponents=[0.1, 0.5], ridges=0.1, tolerance=1e-12)
     monkeypatch.setattr(unified, "TOLERANCE", 1e-12)

@@ -14,7 +14,7 @@ from firststep.gaussian.rules import (
     _PANEL_NODES,
     _REACHES,
     Array,
-    Moments,
+    Averages,
     _density,
     _panels,
     _unit_rule,
@@ -133,9 +133,9 @@ def _mesh_coefficients(shape: _Shape, mesh: _Mesh, scale: Array, count: int) -> 
     return out
 
 
-def _checked_moments(shape: _Shape, mesh: _Mesh, scale: Array, shift: Array, spec: str) -> Moments:
-    """Moments of a function of which only its values and kinks are known, refined until two levels agree."""
-    out = np.empty((3, scale.size))
+def _checked_moments(shape: _Shape, mesh: _Mesh, scale: Array, shift: Array, spec: str) -> Averages:
+    """Averages of a function of which only its values and kinks are known, refined until two levels agree."""
+    out = np.empty((4, scale.size))
     todo = np.arange(scale.size)
     for reach in _REACHES:
         with np.errstate(all="ignore"):
@@ -152,7 +152,7 @@ def _checked_moments(shape: _Shape, mesh: _Mesh, scale: Array, shift: Array, spe
         if lost.size or not todo.size:
             break
     if not lost.size and not todo.size:
-        return out[0], out[1], out[2]
+        return out[0], out[1], out[2], out[3]
     worst = lost[0] if lost.size else todo[0]
     s, t = scale[worst], shift[worst]
     raise ValueError(
@@ -168,7 +168,7 @@ def _disagree(new: Array, old: Array) -> NDArray[np.bool_]:
 
 def _trapezoid_moments(shape: _Shape, scale: Array, shift: Array, reach: float) -> Array:
     """Trapezoid sums with steps halved; NaN where two levels never agree."""
-    out = np.full((3, scale.size), np.nan)
+    out = np.full((4, scale.size), np.nan)
     # First step: at most 0.5 in g and 0.3 in x. The offset is odd, so that no period is sampled in phase.
     start = np.exp2(np.ceil(np.log2(np.maximum(scale / 0.6, 1.0)))).astype(np.intp)
     for split in np.unique(start):
@@ -189,24 +189,25 @@ def _trapezoid_moments(shape: _Shape, scale: Array, shift: Array, reach: float) 
 
 def _trapezoid_sums(shape: _Shape, scale: Array, shift: Array, nodes: Array, step: float) -> Array:
     weights = _density(nodes) * step
-    out = np.empty((3, scale.size))
+    out = np.empty((4, scale.size))
     block = max(1, 4 * _BLOCK // nodes.size)
     for start in range(0, scale.size, block):
         part = slice(start, start + block)
         values = shape.value(np.multiply.outer(scale[part], nodes) + shift[part, None])
         out[0, part], out[1, part] = values @ weights, values @ (weights * nodes)
+        out[3, part] = values @ (weights * (nodes * nodes - 1))
         out[2, part] = np.square(values) @ weights
     return out
 
 
 def _panel_moments(shape: _Shape, scale: Array, shift: Array, reach: float, graded: bool) -> Array:
     """Panels between the kinks, seen from g; NaN where two levels never agree."""
-    out = np.full((3, scale.size), np.nan)
+    out = np.full((4, scale.size), np.nan)
     kinks = np.array(shape.kinks)
     block = max(1, 4 * _BLOCK // (6 * _PANEL_NODES * (kinks.size + 1)))
     for first in range(0, scale.size, block):
         rows = np.arange(first, min(first + block, scale.size))
-        old = np.full((3, rows.size), np.nan)
+        old = np.full((4, rows.size), np.nan)
         panels = 3
         while rows.size and panels * _PANEL_NODES * (kinks.size + 1) <= MAX_RULE:
             unit, unit_weights = _unit_rule(panels, graded)
@@ -217,9 +218,8 @@ def _panel_moments(shape: _Shape, scale: Array, shift: Array, reach: float, grad
             nodes = (edges[:, :-1, None] + lengths * unit).reshape(rows.size, -1)
             weights = (lengths * unit_weights).reshape(rows.size, -1) * _density(nodes)
             values = shape.value(s * nodes + t)
-            new = np.stack(
-                [np.einsum("ij,ij->i", values, w) for w in (weights, weights * nodes, weights * values)]
-            )
+            factors = (weights, weights * nodes, weights * values, weights * (nodes * nodes - 1))
+            new = np.stack([np.einsum("ij,ij->i", values, w) for w in factors])
             bad = _disagree(new, old)
             out[:, rows[~bad]] = new[:, ~bad]
             rows, old, panels = rows[bad], new[:, bad], 2 * panels

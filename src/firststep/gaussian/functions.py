@@ -28,7 +28,15 @@ from firststep.gaussian.expressions import (
     _spell,
     _suggest,
 )
-from firststep.gaussian.rules import _BLOCK, Array, Elementwise, Moments, expectation, hermite_polynomials
+from firststep.gaussian.rules import (
+    _BLOCK,
+    Array,
+    Averages,
+    Elementwise,
+    Moments,
+    expectation,
+    hermite_polynomials,
+)
 from firststep.gaussian.shapes import _builtins, _polynomial, _Shape
 
 MAX_SERIES = 61
@@ -255,6 +263,18 @@ class Function:
         >>> [round(float(m), 6) for m in function("tanh").gaussian_moments(1.0, 0.5)]
         [0.295453, 0.561993, 0.438007]
         """
+        return self.gaussian_averages(scale, shift)[:3]
+
+    def gaussian_averages(self, scale: ArrayLike, shift: ArrayLike) -> Averages:
+        r"""The three of :meth:`gaussian_moments`, and how the function bends, from one evaluation.
+
+        .. math:: E[(g^2 - 1) f(sg + t)] = s^2 E f''(sg + t)
+
+        Examples
+        --------
+        >>> print(f"{function('tanh').gaussian_averages(1.0, 0.5)[3]:.6f}")
+        -0.215085
+        """
         s, t = np.broadcast_arrays(np.asarray(scale, dtype=np.float64), np.asarray(shift, dtype=np.float64))
         if not (np.isfinite(s) & (s >= 0)).all():
             raise ValueError(
@@ -263,14 +283,14 @@ class Function:
         if not np.isfinite(t).all():
             raise ValueError(f"shift must be finite, got {t[~np.isfinite(t)][0]}")
         if self._shape.moments is not None:
-            m0, m1, m2 = self._shape.moments(s, t)
+            m0, m1, m2, bend = self._shape.moments(s, t)
         else:
             flat = _checked_moments(self._shape, self._mesh, s.ravel(), t.ravel(), self.spec)
-            m0, m1, m2 = (m.reshape(s.shape) for m in flat)
+            m0, m1, m2, bend = (m.reshape(s.shape) for m in flat)
         if self._offset:
             m2 = m2 - self._offset * (2 * m0 - self._offset)
             m0 = m0 - self._offset
-        return m0, m1, m2
+        return m0, m1, m2, bend
 
     @property
     def has_covariance(self) -> bool:

@@ -12,6 +12,7 @@ from scipy import special
 
 Array = NDArray[np.float64]
 Moments = tuple[Array, Array, Array]
+Averages = tuple[Array, Array, Array, Array]
 Elementwise = Callable[[Any], Any]
 _ROOT_2PI = math.sqrt(2 * math.pi)
 # phi(9) is 1e-18: averages of functions that grow slowly stop there, the others at a later entry.

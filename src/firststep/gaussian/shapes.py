@@ -15,8 +15,8 @@ from firststep.gaussian.rules import (
     _REACHES,
     _ROOT_2PI,
     Array,
+    Averages,
     Elementwise,
-    Moments,
     _density,
     gauss_hermite,
 )
@@ -31,7 +31,7 @@ MAX_STEEPNESS = 2000.0
 class _Shape:
     """An uncentred function and what is known of it in closed form.
 
-    ``moments(s, t)`` are those of Function.gaussian_moments, ``product(v1, cov, v2)`` is E f(x1) f(x2),
+    ``moments(s, t)`` are those of Function.gaussian_averages, ``product(v1, cov, v2)`` is E f(x1) f(x2),
     ``coefficients(s, count)`` has rows E[f(s g) h_k(g)], ``polynomial`` holds c_k, ``no_slope`` says why the
     function cannot be an activation.
     """
@@ -39,7 +39,7 @@ class _Shape:
     value: Elementwise
     slope: Elementwise
     kinks: tuple[float, ...] = ()
-    moments: Callable[[Array, Array], Moments] | None = None
+    moments: Callable[[Array, Array], Averages] | None = None
     product: Callable[[Array, Array, Array], Array] | None = None
     coefficients: Callable[[Array, int], Array] | None = None
     polynomial: tuple[float, ...] | None = None
@@ -53,8 +53,8 @@ def _ratio(scale: Array, shift: Array) -> Array:
         return np.divide(shift, scale, out=limit, where=scale > 0)
 
 
-def _positive_powers(scale: Array, shift: Array, top: int) -> list[Array]:
-    """E max(x, 0)^k for x = s g + t and k = 0 … top, by integration by parts."""
+def _positive_powers(scale: Array, shift: Array, top: int) -> tuple[Array, list[Array]]:
+    """s phi(t/s), and E max(x, 0)^k for x = s g + t and k = 0 … top, by integration by parts."""
     ratio = _ratio(scale, shift)
     with np.errstate(over="ignore"):
         bump = scale * np.exp(-0.5 * ratio * ratio) / _ROOT_2PI
@@ -62,7 +62,7 @@ def _positive_powers(scale: Array, shift: Array, top: int) -> list[Array]:
     powers.append(shift * powers[0] + bump)
     for k in range(2, top + 1):
         powers.append(shift * powers[-1] + (k - 1) * scale * scale * powers[-2])
-    return powers
+    return bump, powers
 
 
 def _correlation(v1: Array, cov: Array, v2: Array) -> tuple[Array, Array]:
@@ -99,12 +99,13 @@ def _leaky(slope: float) -> _Shape:
         step = (x > 0).astype(x.dtype)
         return step * (1 - slope) + slope if slope else step
 
-    def moments(s: Array, t: Array) -> Moments:
-        powers = _positive_powers(s, t, 2)
+    def moments(s: Array, t: Array) -> Averages:
+        bump, powers = _positive_powers(s, t, 2)
         return (
             slope * t + (1 - slope) * powers[1],
             s * (slope + (1 - slope) * powers[0]),
             slope**2 * (t * t + s * s) + (1 - slope**2) * powers[2],
+            (1 - slope) * bump,
         )
 
     def product(v1: Array, cov: Array, v2: Array) -> Array:
@@ -125,9 +126,9 @@ def _leaky(slope: float) -> _Shape:
 def _relu2() -> _Shape:
     """max(x, 0)^2, by the arc-cosine kernel of degree two."""
 
-    def moments(s: Array, t: Array) -> Moments:
-        powers = _positive_powers(s, t, 4)
-        return powers[2], 2 * s * powers[1], powers[4]
+    def moments(s: Array, t: Array) -> Averages:
+        _, powers = _positive_powers(s, t, 4)
+        return powers[2], 2 * s * powers[1], powers[4], 2 * s * s * powers[0]
 
     def product(v1: Array, cov: Array, v2: Array) -> Array:
         _, rho = _correlation(v1, cov, v2)
@@ -154,11 +155,13 @@ def _relu2() -> _Shape:
 
 
 def _sign() -> _Shape:
-    def moments(s: Array, t: Array) -> Moments:
+    def moments(s: Array, t: Array) -> Averages:
         ratio = _ratio(s, t)
         with np.errstate(over="ignore"):
             bump = np.where(s > 0, np.exp(-0.5 * ratio * ratio) * (2 / _ROOT_2PI), 0.0)
-        return np.asarray(special.erf(ratio / math.sqrt(2))), bump, np.where((s > 0) | (t != 0), 1.0, 0.0)
+        square = np.where((s > 0) | (t != 0), 1.0, 0.0)
+        bend = -np.where(bump > 0, ratio, 0.0) * bump
+        return np.asarray(special.erf(ratio / math.sqrt(2))), bump, square, bend
 
     def product(v1: Array, cov: Array, v2: Array) -> Array:
         _, rho = _correlation(v1, cov, v2)
@@ -177,13 +180,15 @@ def _erf() -> _Shape:
     """erf, by the arcsine kernel and Owen's T."""
     height = 2 / math.sqrt(math.pi)
 
-    def moments(s: Array, t: Array) -> Moments:
+    def moments(s: Array, t: Array) -> Averages:
         spread = np.sqrt(1 + 2 * s * s)
         ratio = t / spread
+        slope = height * s * np.exp(-ratio * ratio) / spread
         return (
             np.asarray(special.erf(ratio)),
-            height * s * np.exp(-ratio * ratio) / spread,
+            slope,
             1 - 8 * np.asarray(special.owens_t(math.sqrt(2) * ratio, 1 / np.sqrt(1 + 4 * s * s))),
+            -2 * s * ratio / spread * slope,
         )
 
     def product(v1: Array, cov: Array, v2: Array) -> Array:
@@ -207,7 +212,7 @@ def _gelu() -> _Shape:
     def slope(x: Any) -> Any:
         return special.ndtr(x) + x * np.exp(-0.5 * x * x) / _ROOT_2PI
 
-    def moments(s: Array, t: Array) -> Moments:
+    def moments(s: Array, t: Array) -> Averages:
         square = s * s
         spread = 1 + square
         ratio = t / np.sqrt(spread)
@@ -225,6 +230,7 @@ def _gelu() -> _Shape:
             t * below + square * density,
             s * (below + density * t / spread),
             t * (t * below2 + 2 * square * step_density) + square * (below2 + 2 * step_slope),
+            square * density * (2 - (t * t / spread + square) / spread),
         )
 
     def product(v1: Array, cov: Array, v2: Array) -> Array:
@@ -254,10 +260,11 @@ def _wave(cosine: bool) -> _Shape:
     """sin or cos, by exponentials."""
     sign = 1.0 if cosine else -1.0
 
-    def moments(s: Array, t: Array) -> Moments:
+    def moments(s: Array, t: Array) -> Averages:
         damp = np.exp(-0.5 * s * s)
         value, slope = (np.cos(t), -np.sin(t)) if cosine else (np.sin(t), np.cos(t))
-        return value * damp, s * slope * damp, 0.5 + 0.5 * sign * np.cos(2 * t) * damp**4
+        square = 0.5 + 0.5 * sign * np.cos(2 * t) * damp**4
+        return value * damp, s * slope * damp, square, -s * s * value * damp
 
     def product(v1: Array, cov: Array, v2: Array) -> Array:
         half = 0.5 * (v1 + v2)
@@ -286,8 +293,8 @@ def _elu(scale: float, alpha: float) -> _Shape:
     def slope(x: Any) -> Any:
         return np.where(x > 0, x.dtype.type(scale), (scale * alpha) * np.exp(np.minimum(x, 0)))
 
-    def moments(s: Array, t: Array) -> Moments:
-        powers = _positive_powers(s, t, 2)
+    def moments(s: Array, t: Array) -> Averages:
+        bump, powers = _positive_powers(s, t, 2)
         ratio = _ratio(s, t)
         below = np.asarray(special.ndtr(-ratio))
         first = np.exp(t + s * s / 2 + special.log_ndtr(-ratio - s))
@@ -296,13 +303,14 @@ def _elu(scale: float, alpha: float) -> _Shape:
             scale * (powers[1] + alpha * (first - below)),
             scale * s * (powers[0] + alpha * first),
             scale**2 * (powers[2] + alpha**2 * (second - 2 * first + below)),
+            scale * ((1 - alpha) * bump + alpha * s * s * first),
         )
 
     return _Shape(value, slope, (0.0,), moments)
 
 
 def _logistic_averages(scale: Array, shift: Array, soft: bool) -> tuple[Array, Array]:
-    """E g^p y and E g^p y^2, p = 0, 1, 2, of y = 1/(1+exp(-x)), or if soft log(1+exp(x)), at x = s g + t.
+    """E g^p y, p = 0 … 3, and E g^p y^2, p = 0, 1, 2, of y = 1/(1+exp(-x)), or if soft log(1+exp(x)), at x = s g + t.
 
     The trapezoid rule in g with step h errs by exp(r^2/2 - 2 pi r/h) for every r below pi/s, the distance of
     the poles [TW14], so h follows from s. On its grid exp(x) is exp(t) times a vector that depends on s only,
@@ -314,7 +322,7 @@ def _logistic_averages(scale: Array, shift: Array, soft: bool) -> tuple[Array, A
     step = np.minimum(2 * math.pi * pole / (37 + 0.5 * pole * pole), 0.6)
     # Rounded up to one of few sizes, so that close scales share a grid.
     half = np.ceil(1.15 ** np.ceil(np.log(reach / step) / math.log(1.15))).astype(np.intp)
-    first, second = np.empty((scale.size, 3)), np.empty((scale.size, 3))
+    first, second = np.empty((scale.size, 4)), np.empty((scale.size, 3))
     if scale.size == 0:
         return first, second
     if distinct[-1] > MAX_STEEPNESS:
@@ -326,7 +334,7 @@ def _logistic_averages(scale: Array, shift: Array, soft: bool) -> tuple[Array, A
     for count in np.unique(half):
         nodes = np.linspace(-reach, reach, 2 * int(count) + 1)
         weights = _density(nodes) * (reach / count)
-        columns = np.stack([weights, weights * nodes, weights * nodes * nodes], axis=1)
+        columns = weights[:, None] * nodes[:, None] ** np.arange(4)
         members = np.flatnonzero(half[group] == count)
         place = np.cumsum(half == count) - 1
         factors = None if direct else np.exp(sign * np.multiply.outer(distinct[half == count], nodes))
@@ -346,7 +354,7 @@ def _logistic_averages(scale: Array, shift: Array, soft: bool) -> tuple[Array, A
                     np.reciprocal(values, out=values)
             first[rows] = values @ columns
             values *= values
-            second[rows] = values @ columns
+            second[rows] = values @ columns[:, :3]
     return first, second
 
 
@@ -354,18 +362,20 @@ def _softplus(x: Any) -> Any:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-def _logistic_moments(name: str) -> Callable[[Array, Array], Moments]:
-    """Moments of tanh, sigmoid, softplus or silu from those of the logistic function."""
+def _logistic_moments(name: str) -> Callable[[Array, Array], Averages]:
+    """Averages of tanh, sigmoid, softplus or silu from those of the logistic function."""
 
-    def moments(s: Array, t: Array) -> Moments:
+    def moments(s: Array, t: Array) -> Averages:
         stretch = 2.0 if name == "tanh" else 1.0
         first, second = _logistic_averages(stretch * s.ravel(), stretch * t.ravel(), name == "softplus")
-        y, yy = first.T.reshape(3, *s.shape), second.T.reshape(3, *s.shape)
+        y, yy = first.T.reshape(4, *s.shape), second.T.reshape(3, *s.shape)
+        bend = y[2] - y[0]
         if name == "tanh":
-            return 2 * y[0] - 1, 2 * y[1], 4 * (yy[0] - y[0]) + 1
+            return 2 * y[0] - 1, 2 * y[1], 4 * (yy[0] - y[0]) + 1, 2 * bend
         if name == "silu":
-            return s * y[1] + t * y[0], s * y[2] + t * y[1], s * (s * yy[2] + 2 * t * yy[1]) + t * t * yy[0]
-        return y[0], y[1], yy[0]
+            square = s * (s * yy[2] + 2 * t * yy[1]) + t * t * yy[0]
+            return s * y[1] + t * y[0], s * y[2] + t * y[1], square, s * (y[3] - y[1]) + t * bend
+        return y[0], y[1], yy[0], bend
 
     return moments
 
@@ -409,20 +419,22 @@ def _polynomial(series: ArrayLike) -> _Shape:
     def rung(k: int, variance: Array) -> Array:
         return np.asarray(np.polynomial.polynomial.polyval(variance - 1, ladder[k]))
 
-    def moments(s: Array, t: Array) -> Moments:
-        # E H_k(s g + t) = p_k with p_{k+1} = t p_k - k (1 - s^2) p_{k-1}, and E g f = s E f'.
+    def moments(s: Array, t: Array) -> Averages:
+        # E H_k(s g + t) = p_k with p_{k+1} = t p_k - k (1 - s^2) p_{k-1}, E g f = s E f', E (g^2 - 1) f = s^2 E f''.
         shrink = 1 - s * s
-        m0, m1 = np.full(s.shape, c[0]), np.zeros(s.shape)
+        m0, m1, bend = np.full(s.shape, c[0]), np.zeros(s.shape), np.zeros(s.shape)
         before, now = np.zeros(s.shape), np.ones(s.shape)
         for k in range(1, degree + 1):
             m1 += slopes[k - 1] * now
+            bend += (k - 1) * slopes[k - 1] * before
             before, now = now, t * now - (k - 1) * shrink * before
             m0 += c[k] * now
+        bend *= s * s
         if degree == 1:
-            return m0, s * m1, m0 * m0 + np.square(s * m1)
+            return m0, s * m1, m0 * m0 + np.square(s * m1), bend
         nodes, weights = gauss_hermite(degree + 1)
         values = _clenshaw(c, np.multiply.outer(s, nodes) + t[..., None])
-        return m0, s * m1, np.square(values) @ weights
+        return m0, s * m1, np.square(values) @ weights, bend
 
     def product(v1: Array, cov: Array, v2: Array) -> Array:
         total = np.zeros(np.broadcast_shapes(v1.shape, cov.shape, v2.shape))
@@ -452,13 +464,14 @@ def _affine(base: _Shape, outer: float, inner: float, shift: float, offset: floa
     def slope(x: Any) -> Any:
         return (outer * inner) * base.slope(inner * x + shift)
 
-    def moments(s: Array, t: Array) -> Moments:
+    def moments(s: Array, t: Array) -> Averages:
         assert base.moments is not None
-        m0, m1, m2 = base.moments(abs(inner) * s, inner * t + shift)
+        m0, m1, m2, bend = base.moments(abs(inner) * s, inner * t + shift)
         return (
             outer * m0 + offset,
             math.copysign(outer, outer * inner) * m1,
             outer * (outer * m2 + 2 * offset * m0) + offset * offset,
+            outer * bend,
         )
 
     def product(v1: Array, cov: Array, v2: Array) -> Array:

@@ -27,8 +27,6 @@ SMALL_STRETCH = 0.3
 # Functions of z and spikes below these sizes change no error by more than about 1e-9.
 NEGLIGIBLE_FUNCTION = 1e-7
 NEGLIGIBLE_SPIKE = 1e-6
-# Relative step of the difference that gives A3.
-BEND_STEP = 1e-3
 # No row gets shorter than this: with a few neurons a readout beyond its quadrature's reach would ask for it.
 SHORTEST_ROW = 0.1
 # Degrees, less one, in which W0^T a is taken out of the neurons' random parts: the next is smaller by 1/N.
@@ -314,15 +312,11 @@ def _moments(
     even = middle > 0 and np.array_equal(scale, scale[:, ::-1])
     first = middle if even else 0
     s, shift = scale[:, first:, None], omega[:, None, None] * np.outer(u[first:], z)
-    # E[(g^2 - 1) f] = s d/dt E[g f(s g + t)], right to 1e-7; it only weighs fluctuations of norms.
-    step = BEND_STEP * s
-    found = activation.gaussian_moments(s, np.stack([shift, shift + step, shift - step]))
-    bend = (found[1][1] - found[1][2]) / (4 * BEND_STEP)
-    parts = [found[0][0], found[1][0], found[2][0], bend]
+    parts = list(activation.gaussian_averages(s, shift))
     if even:
         parts = [np.concatenate([x[:, : -middle - 1 : -1, ::-1], x], axis=1) for x in parts]
     a0, a1, square, bend = parts
-    return a0, a1, square, bend
+    return a0, a1, square, bend / 2
 
 
 def directions_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:

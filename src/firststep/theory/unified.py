@@ -31,13 +31,17 @@ from firststep.theory.equations import Answer, answer_at, residual_of, solve_poi
 
 RESTS = ("structured", "noise", "none")
 LADDER = (
-    Resolution(24, 0.6, 6),
-    Resolution(30, 0.42, 9),
+    Resolution(12, 0.9, 3),
+    Resolution(16, 0.7, 5),
+    Resolution(22, 0.5, 7),
+    Resolution(30, 0.38, 9),
     Resolution(42, 0.3, 12),
     Resolution(60, 0.21, 16),
     Resolution(90, 0.15, 20),
     Resolution(135, 0.11, 24),
 )
+# A point whose rows have changed by this much starts on the next rung: below it would not settle.
+RUNGS = (0.1, 0.3, 0.6)
 # Points solved together: keeps the largest temporary near 30 MB.
 CHUNK = 24
 DEGREES = 14
@@ -70,8 +74,10 @@ def _columns(geometry: Geometry, tables: Tables, answer: Answer, ridge: Values) 
 
 @dataclass(frozen=True)
 class _Level:
-    """Answers at one resolution for a list of points, and the solution from which the next one starts."""
+    """Answers at one resolution for a list of points, and the solution from which others start."""
 
+    steps: Array  # (B,)
+    ridges: Array
     numbers: Array  # (B, columns)
     log_values: Array  # log rho and log(1 + delta), (B, nz + nu)
     z: Array
@@ -79,24 +85,35 @@ class _Level:
     iterations: int
     residual: float
 
-    def start_for(self, geometry: Geometry) -> Array:
-        """The solution interpolated to another geometry's nodes."""
+    def start_for(self, geometry: Geometry, steps: Array, ridges: Array) -> Array:
+        """For each point the solution at the nearest one, interpolated to another geometry's nodes."""
+        known = self.log_values[_nearest(self.steps, self.ridges, steps, ridges)]
         nz = len(self.z)
-        rho = self.log_values[:, :nz] @ _interpolation(self.z, geometry.z)
-        return np.asarray(
-            np.exp(
-                np.concatenate([rho, self.log_values[:, nz:] @ _interpolation(self.u, geometry.u)], axis=1)
-            )
-        )
+        parts = [
+            known[:, :nz] @ _interpolation(self.z, geometry.z),
+            known[:, nz:] @ _interpolation(self.u, geometry.u),
+        ]
+        return np.asarray(np.exp(np.concatenate(parts, axis=1)))
 
     def take(self, index: NDArray[Any]) -> "_Level":
         """The same for some of the points."""
-        return replace(self, numbers=self.numbers[index], log_values=self.log_values[index])
+        parts = ("steps", "ridges", "numbers", "log_values")
+        return replace(self, **{name: getattr(self, name)[index] for name in parts})
 
 
 def _interpolation(old: Array, new: Array) -> Array:
-    """Matrix (old, new) of linear interpolation."""
-    return np.stack([np.interp(new, old, row) for row in np.eye(len(old))])
+    """Matrix (old, new) of interpolation by polynomials through the nodes around each point, constant outside."""
+    count = min(INTERPOLATION_NODES, len(old))
+    at = np.clip(new, old[0], old[-1])
+    first = np.clip(np.searchsorted(old, at) - count // 2, 0, len(old) - count)
+    window = first[:, None] + np.arange(count)
+    nodes = old[window]
+    matrix = np.zeros((len(old), len(new)))
+    for k in range(count):
+        others = np.delete(nodes, k, axis=1)
+        factors = (at[:, None] - others) / (nodes[:, k, None] - others)
+        matrix[window[:, k], np.arange(len(new))] = factors.prod(axis=1)
+    return matrix
 
 
 def _level(
@@ -111,7 +128,7 @@ def _level(
 ) -> _Level:
     """Solve a list of points (step size, ridge), sorted by step size, at one resolution."""
     geometry = geometry_of(problem, sizes, resolution, rest, degrees)
-    guess = None if before is None else before.start_for(geometry)
+    guess = None if before is None else before.start_for(geometry, steps, ridges)
     numbers: list[Array] = []
     values = np.empty((len(steps), len(geometry.z) + len(geometry.u)))
     rounds, worst = 0, 0.0
@@ -124,7 +141,7 @@ def _level(
         if guess is not None:
             start = guess[part]
         elif low:
-            start = values[_nearest(steps, ridges, low)]
+            start = values[_nearest(steps[:low], ridges[:low], steps[part], ridge)]
         else:
             start, plain_rounds = _first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
         found = solve_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
@@ -138,7 +155,8 @@ def _level(
         numbers.append(_columns(geometry, tables, answer, ridge))
         values[part] = found.value
         worst = max(worst, float(left.max()))
-    return _Level(np.concatenate(numbers), np.log(values), geometry.z, geometry.u, rounds, worst)
+    answers = np.concatenate(numbers)
+    return _Level(steps, ridges, answers, np.log(values), geometry.z, geometry.u, rounds, worst)
 
 
 def _first_guess(geometry: Geometry, ridge: Array) -> Array:
@@ -148,10 +166,10 @@ def _first_guess(geometry: Geometry, ridge: Array) -> Array:
     return np.concatenate([np.repeat(size[:, None], len(geometry.z), axis=1), neurons], axis=1)
 
 
-def _nearest(steps: Array, ridges: Array, low: int) -> NDArray[np.intp]:
-    """Of the points before `low`, already solved, the one to start each of the next from."""
-    distance = np.abs(np.log(ridges[low : low + CHUNK, None] / ridges[:low]))
-    distance += np.abs(np.log((1 + steps[low : low + CHUNK, None]) / (1 + steps[:low])))
+def _nearest(steps: Array, ridges: Array, new_steps: Array, new_ridges: Array) -> NDArray[np.intp]:
+    """Of the points already solved, the one to start each of the new ones from."""
+    distance = np.abs(np.log(new_ridges[:, None] / ridges))
+    distance += np.abs(np.log((1 + new_steps[:, None]) / (1 + steps)))
     return np.asarray(distance.argmin(axis=1))
 
 
@@ -195,16 +213,20 @@ def _solve_all(
     reached = np.zeros(count, dtype=np.intp)
     rounds, worst = 0, 0.0
     spike = spike_strength(problem, sizes, steps, rest)
-    polynomial = is_polynomial(spike, sizes, row_stretch(problem, sizes, steps, rest))
-    for branch in (True, False):
-        pending = np.flatnonzero(polynomial == branch)
-        degrees = degrees_of(float(spike[pending].max(initial=0.0)), sizes) if branch else 0
+    stretch = row_stretch(problem, sizes, steps, rest)
+    polynomial = is_polynomial(spike, sizes, stretch)
+    first = np.searchsorted(RUNGS, np.maximum(spike, stretch))
+    neighbours: _Level | None = None
+    for branch, rung in sorted(set(zip(~polynomial, first, strict=True))):
+        pending = np.flatnonzero((~polynomial == branch) & (first == rung))
+        degrees = 0 if branch else degrees_of(float(spike[pending].max(initial=0.0)), sizes)
         pending = pending[np.argsort(steps[pending], kind="stable")]
         before: _Level | None = None
-        for step, resolution in enumerate(LADDER):
+        for step in range(min(rung, len(LADDER) - 2), len(LADDER)):
             if not len(pending):
                 break
-            now = _level(problem, sizes, steps[pending], ridges[pending], resolution, rest, degrees, before)
+            here = problem, sizes, steps[pending], ridges[pending], LADDER[step], rest, degrees
+            now = _level(*here, neighbours if before is None else before)
             rounds, worst = max(rounds, now.iterations), max(worst, now.residual)
             if before is not None:
                 change = np.abs(now.numbers[:, :2] / before.numbers[:, :2] - 1).max(axis=1)
@@ -212,18 +234,19 @@ def _solve_all(
                 done = change <= wanted
             else:
                 done = np.zeros(len(pending), dtype=bool)
+                neighbours = now
             numbers[pending] = now.numbers
             reached[pending] = step
             pending, before = pending[~done], now.take(~done)
-        if error[pending].max(initial=0.0) > accepted:
-            at = int(pending[np.argmax(error[pending])])
-            raise fixedpoint.ConvergenceError(
-                f"the unified theory is only stable to {error[at]:.1e} at step_size={steps[at]:.4g}, "
-                f"ridge={ridges[at]:.3g}, where {accepted:.1e} was asked for: pass "
-                f"tolerance={_rounded_up(error[at]):.0e}, or lower the step size",
-                numbers,
-                error,
-            )
+    if error.max(initial=0.0) > accepted:
+        at = int(error.argmax())
+        raise fixedpoint.ConvergenceError(
+            f"the unified theory is only stable to {error[at]:.1e} at step_size={steps[at]:.4g}, "
+            f"ridge={ridges[at]:.3g}, where {accepted:.1e} was asked for: pass "
+            f"tolerance={_rounded_up(error[at]):.0e}, or lower the step size",
+            numbers,
+            error,
+        )
     if not (np.isfinite(numbers).all() and (numbers[:, :2] > 0).all()):
         raise fixedpoint.ConvergenceError(
             "the unified theory gave an error that is not positive: raise ridge", numbers, error
@@ -241,6 +264,8 @@ def _rounded_up(value: float) -> float:
 TOLERANCE, ACCEPTED = 1e-6, 1e-3
 # Relative residual of the self-consistent equations that is accepted.
 RESIDUAL = 1e-9
+# Nodes of the polynomials by which a solution is carried to another resolution.
+INTERPOLATION_NODES = 6
 # Residual at which Newton takes its last step, which squares it.
 LOOSE = 1e-5
 
