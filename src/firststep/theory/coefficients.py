@@ -24,13 +24,15 @@ SMALL_SPIKE = 0.1
 SERIES_TERMS = 60
 # Functions of rows that are longer than this are no polynomials of U.
 SMALL_STRETCH = 0.3
-# Functions of z and spikes below these sizes change no error by more than about 1e-9.
-NEGLIGIBLE_FUNCTION = 1e-7
+# Spikes below this size change no error by more than about 1e-9.
 NEGLIGIBLE_SPIKE = 1e-6
 # No row gets shorter than this: with a few neurons a readout beyond its quadrature's reach would ask for it.
 SHORTEST_ROW = 0.1
 # Degrees, less one, in which W0^T a is taken out of the neurons' random parts: the next is smaller by 1/N.
 OUTPUT_DEGREES = 14
+
+# Nodes of the polynomials by which a solution is carried to another resolution.
+INTERPOLATION_NODES = 6
 
 Values = NDArray[Any]
 
@@ -47,11 +49,14 @@ class Resolution:
         Distance of the quadrature nodes of a Gaussian readout.
     rest_levels : int
         Quadrature nodes of the law of M.
+    negligible : float
+        Size below which functions of z are left out; at the default they change no error by more than about 1e-9.
     """
 
     nodes: int
     readout_spacing: float
     rest_levels: int
+    negligible: float = 1e-7
 
 
 # Readout values beyond this have probability 1e-10.
@@ -83,6 +88,7 @@ class Geometry:
     psi: Array  # orthonormal functions of U, (npsi, nu)
     c: Array
     law: RestLaw
+    negligible: float
 
     @property
     def directions(self) -> int:
@@ -180,6 +186,7 @@ def geometry_of(problem: Problem, sizes: Sizes, resolution: Resolution, rest: st
         psi=psi,
         c=c,
         law=law,
+        negligible=resolution.negligible,
     )
 
 
@@ -387,7 +394,7 @@ def _span_of_z(geometry: Geometry, a0: Array, a1: Array, bend: Array) -> Array:
     # Spikes many orders of magnitude apart would hide the small ones: every function counts at unit size at most.
     matrix /= np.maximum(1.0, np.sqrt((matrix**2).sum(axis=2, keepdims=True)))
     _, sizes, functions = np.linalg.svd(matrix, full_matrices=False)
-    rank = int((sizes > NEGLIGIBLE_FUNCTION).sum(axis=1).max())
+    rank = int((sizes > geometry.negligible).sum(axis=1).max())
     return np.asarray(functions[:, :rank] / root_z)
 
 
@@ -466,3 +473,18 @@ def degrees_of(spike: float, sizes: Sizes) -> int:
 def apply(matrix: Values, vector: Values) -> Values:
     """Batched matrix times vector."""
     return np.asarray((matrix @ vector[..., None])[..., 0])
+
+
+def interpolation(old: Array, new: Array) -> Array:
+    """Matrix (old, new) of interpolation by polynomials through the nodes around each point, constant outside."""
+    count = min(INTERPOLATION_NODES, len(old))
+    at = np.clip(new, old[0], old[-1])
+    first = np.clip(np.searchsorted(old, at) - count // 2, 0, len(old) - count)
+    window = first[:, None] + np.arange(count)
+    nodes = old[window]
+    matrix = np.zeros((len(old), len(new)))
+    for k in range(count):
+        others = np.delete(nodes, k, axis=1)
+        factors = (at[:, None] - others) / (nodes[:, k, None] - others)
+        matrix[window[:, k], np.arange(len(new))] = factors.prod(axis=1)
+    return matrix

@@ -13,6 +13,9 @@ from firststep import fixedpoint
 from firststep.gaussian import Array
 from firststep.theory.coefficients import Geometry, Tables, Values, apply
 
+# Nodes of z, in units of the products of two functions of z, from which on steps are computed from those.
+LONG = 1.5
+
 
 @dataclass(frozen=True)
 class State:
@@ -84,6 +87,61 @@ def jacobian_at(geometry: Geometry, tables: Tables, state: State) -> Values:
     return jacobian
 
 
+def _newton_steps(geometry: Geometry, tables: Tables, state: State, error: Values) -> Values:
+    """Relative steps that solve the equations linearised at a state with these relative residuals."""
+    nz, basis = len(geometry.weights), tables.h.shape[1]
+    if nz > LONG * basis * (basis + 1) / 2:
+        return _reduced_steps(geometry, tables, state, error)
+    jacobian = jacobian_at(geometry, tables, state)
+    diagonal = np.arange(error.shape[1])
+    jacobian[:, diagonal, diagonal] += np.where(diagonal < nz, error, -error)
+    return np.asarray(-np.linalg.solve(jacobian, error[..., None])[..., 0])
+
+
+def _reduced_steps(geometry: Geometry, tables: Tables, state: State, error: Values) -> Values:
+    """The same where there are many more nodes of z than products of two functions of z.
+
+    Samples act on each other through P alone, so that the unknowns are its change and those of the neurons.
+    """
+    mu, uw, nz = geometry.law.weights, geometry.u_weights, len(geometry.weights)
+    count, basis = tables.h.shape[:2]
+    first, second = np.triu_indices(basis)
+    doubled = np.where(first == second, 1.0, 2.0)
+    products = tables.h[:, first] * tables.h[:, second]  # h_a h_b, a <= b, (B, R, nz)
+    # h_i^T T h_j squared, as a form between the products at i and at j.
+    pairs = state.t[:, :, first[:, None], first] * state.t[:, :, second[:, None], second]
+    pairs = pairs + state.t[:, :, first[:, None], second] * state.t[:, :, second[:, None], first]
+    kernel = np.einsum("l,blpq->bpq", mu, pairs) * (doubled[:, None] * doubled / 2)
+    alpha = np.sqrt(tables.stretch)[..., None] * tables.alpha[:, None]
+    mixed = tables.h[:, None].swapaxes(2, 3) @ (state.s @ alpha.swapaxes(2, 3))
+    across = (tables.spread.swapaxes(1, 2) + _weighted_square(mu, mixed)) * (uw * state.y)[:, None, :]
+    between_neurons = _weighted_square(mu, alpha @ (state.x @ alpha.swapaxes(2, 3)))
+    own = 1 + error[:, :nz]
+    # The step of a sample is `free` plus what the change of P and the neurons' steps make of `reacting`.
+    free, reacting = -error[:, :nz] / own, state.rho / own
+    mass = geometry.weights * state.rho
+    back = (
+        geometry.samples_per_neuron * state.y[:, :, None] * across.swapaxes(1, 2) / (uw * state.y)[:, :, None]
+    )
+    rank, nu = len(first), len(uw)
+    matrix = np.zeros((count, rank + nu, rank + nu), dtype=error.dtype)
+    forms = geometry.samples_per_dim * kernel
+    weighted = (mass * reacting)[:, :, None]
+    matrix[:, :rank, :rank] = np.eye(rank) - products @ (weighted * products.swapaxes(1, 2)) @ forms
+    matrix[:, :rank, rank:] = -products @ (weighted * across)
+    matrix[:, rank:, :rank] = -back @ (weighted * products.swapaxes(1, 2)) @ forms
+    matrix[:, rank:, rank:] = -back @ (weighted * across)
+    matrix[:, rank:, rank:] -= (
+        state.y[:, :, None] * between_neurons * (uw * state.y)[:, None, :] / geometry.neurons_per_dim
+    )
+    diagonal = np.arange(rank, rank + nu)
+    matrix[:, diagonal, diagonal] += 1 - error[:, nz:]
+    right = np.concatenate([apply(products, mass * free), apply(back, mass * free) - error[:, nz:]], axis=1)
+    found = np.linalg.solve(matrix, right[..., None])[..., 0]
+    change = apply(products.swapaxes(1, 2), apply(forms, found[:, :rank])) + apply(across, found[:, rank:])
+    return np.concatenate([free + reacting * change, found[:, rank:]], axis=1)
+
+
 def _weighted_square(mu: Array, forms: Values) -> Values:
     """sum_l mu_l forms_l^2 over axis 1, without a temporary of its own for the product."""
     return np.asarray(np.einsum("l,blij,blij->bij", mu, forms, forms))
@@ -101,12 +159,7 @@ def solve_points(
         rho, y = values[:, :nz], 1 / values[:, nz:]
         state = state_at(geometry, here, rho, y)
         error = _errors(state, floor[index])
-        jacobian = jacobian_at(geometry, here, state)
-        diagonal = np.arange(nz)
-        jacobian[:, diagonal, diagonal] += error[:, :nz]
-        diagonal = np.arange(nz, values.shape[1])
-        jacobian[:, diagonal, diagonal] -= error[:, nz:]
-        return -np.linalg.solve(jacobian, error[..., None])[..., 0], _largest(geometry, error)
+        return _newton_steps(geometry, here, state, error), _largest(geometry, error)
 
     def plain(values: Values, index: NDArray[np.intp]) -> Values:
         state = state_at(geometry, tables.take(index), values[:, :nz], 1 / values[:, nz:])

@@ -22,6 +22,7 @@ from firststep.theory.coefficients import (
     Values,
     degrees_of,
     geometry_of,
+    interpolation,
     is_polynomial,
     row_stretch,
     spike_strength,
@@ -90,8 +91,8 @@ class _Level:
         known = self.log_values[_nearest(self.steps, self.ridges, steps, ridges)]
         nz = len(self.z)
         parts = [
-            known[:, :nz] @ _interpolation(self.z, geometry.z),
-            known[:, nz:] @ _interpolation(self.u, geometry.u),
+            known[:, :nz] @ interpolation(self.z, geometry.z),
+            known[:, nz:] @ interpolation(self.u, geometry.u),
         ]
         return np.asarray(np.exp(np.concatenate(parts, axis=1)))
 
@@ -99,21 +100,6 @@ class _Level:
         """The same for some of the points."""
         parts = ("steps", "ridges", "numbers", "log_values")
         return replace(self, **{name: getattr(self, name)[index] for name in parts})
-
-
-def _interpolation(old: Array, new: Array) -> Array:
-    """Matrix (old, new) of interpolation by polynomials through the nodes around each point, constant outside."""
-    count = min(INTERPOLATION_NODES, len(old))
-    at = np.clip(new, old[0], old[-1])
-    first = np.clip(np.searchsorted(old, at) - count // 2, 0, len(old) - count)
-    window = first[:, None] + np.arange(count)
-    nodes = old[window]
-    matrix = np.zeros((len(old), len(new)))
-    for k in range(count):
-        others = np.delete(nodes, k, axis=1)
-        factors = (at[:, None] - others) / (nodes[:, k, None] - others)
-        matrix[window[:, k], np.arange(len(new))] = factors.prod(axis=1)
-    return matrix
 
 
 def _level(
@@ -264,8 +250,6 @@ def _rounded_up(value: float) -> float:
 TOLERANCE, ACCEPTED = 1e-6, 1e-3
 # Relative residual of the self-consistent equations that is accepted.
 RESIDUAL = 1e-9
-# Nodes of the polynomials by which a solution is carried to another resolution.
-INTERPOLATION_NODES = 6
 # Residual at which Newton takes its last step, which squares it.
 LOOSE = 1e-5
 
