@@ -22,6 +22,7 @@ from firststep.gaussian import Array, Function
 
 # Hankel matrices of 2 x 24 moments have condition numbers up to about 1e60: digits beyond that are what is left.
 DIGITS = 140
+SHARED_LEVELS = (9, 16, 24)
 # Teacher arguments beyond this have probability 2e-9 and would only pull quadrature nodes into an empty tail.
 REACH = 6.0
 
@@ -98,8 +99,9 @@ def rest_law(
     """
     with localcontext() as context:
         context.prec = DIGITS
-        order = 2 * levels + 1
-        scalar, special, unit = _moments(teacher, noise_variance, step_ratio, output, order, power)
+        # Laws of one problem with few more or less nodes share their moments.
+        most = next((count for count in SHARED_LEVELS if levels <= count), levels)
+        scalar, special, unit = _moments(teacher, noise_variance, step_ratio, output, 2 * most + 1, power)
         nodes, vectors = _gauss([[[m]] for m in scalar], levels)
         special_nodes, special_vectors = _gauss(special, levels)
         mean, second = float(scalar[1]) / unit, float(scalar[2]) / unit**2
@@ -198,6 +200,7 @@ def _times(left: Series, right: Series) -> Series:
     return [sum(map(mul, left[: i + 1], right[i::-1]), Decimal(0)) for i in range(size)]
 
 
+@lru_cache(maxsize=16)
 def _moments(
     teacher: Function,
     noise_variance: float,
