@@ -2,6 +2,7 @@
 
     ./run python benchmarks/calibration.py simulate     # resumes where it was stopped
     ./run python benchmarks/calibration.py halves       # the same problems at half the size, fewer draws
+    ./run python benchmarks/calibration.py outliers     # those that differ most, at half and at twice the size
     ./run python benchmarks/calibration.py report       # docs/images/calibration.svg and results/calibration.json
 
 A draw is one set of first-layer weights, readout and step sample. To spend time where the randomness is, each draw gets
@@ -14,6 +15,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,12 @@ from firststep.network import NoPopulationError, gradient_step, population_test_
 HERE = Path(__file__).resolve().parent
 DRAWS = HERE / "results" / "calibration_draws.jsonl"
 HALVES = HERE / "results" / "calibration_halves.jsonl"
+# The problems that differ most, at other sizes.
+OUTLIERS = {
+    0.5: HERE / "results" / "calibration_outliers_half.jsonl",
+    2.0: HERE / "results" / "calibration_outliers_twice.jsonl",
+}
+OUTLYING = 0.011
 RESULT = HERE / "results" / "calibration.json"
 FIGURE = HERE.parent / "docs" / "images" / "calibration.svg"
 
@@ -38,7 +46,7 @@ SEED = 20261115
 PROBLEMS = 200
 # Relative standard error of the test error at which a problem is finished, and the draws that are spent on it: fewer
 # would let a run of alike draws end a problem too early.
-WANTED, FEWEST, MOST = 0.0038, 20, 120
+WANTED, FEWEST, MOST = 0.0038, 20, 200
 FITS, NOISES, TEST_SAMPLES = 4, 2, 8000
 # Largest product n d N.
 LARGEST_WORK = 2.5e9
@@ -219,12 +227,12 @@ def mean_of(draws: list[dict[str, list[float]]], name: str) -> tuple[float, floa
     return float(fit[0]), math.sqrt(float(left @ left) / (count - design.shape[1]) * inverse[0, 0])
 
 
-def simulate(stop: int, path: Path = DRAWS, factor: float = 1.0, most: int = MOST) -> None:
+def simulate(indices: Iterable[int], path: Path = DRAWS, factor: float = 1.0, most: int = MOST) -> None:
     """Draw until every problem is finished; what is there already is kept."""
     path.parent.mkdir(exist_ok=True)
     known = _draws(path)
     # The cheapest first, so that a run that is stopped has seen as many problems as it could.
-    for index in sorted(range(stop), key=lambda index: (index not in known, work(case(index)))):
+    for index in sorted(indices, key=lambda index: (index not in known, work(case(index)))):
         draws = known.get(index, [])
         simulation = Simulation(case(index) if factor == 1 else case(index).scaled(factor))
         started, before = time.perf_counter(), len(draws)
@@ -307,7 +315,7 @@ def report() -> None:
     """Write the table and draw the figure."""
     rows, halves = compared(DRAWS), compared(HALVES, 0.5)
     both = {row["index"] for row in halves}
-    result = {
+    result: dict[str, Any] = {
         "test_error": summary(rows),
         "train_error": summary(rows, "train_error"),
         "halves": {
@@ -316,6 +324,7 @@ def report() -> None:
         },
         "rows": rows,
         "rows_at_half_the_size": halves,
+        "outliers": {str(factor): compared(path, factor) for factor, path in OUTLIERS.items()},
     }
     RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     _draw(rows)
@@ -331,6 +340,12 @@ def report() -> None:
             f"alpha {row['step_exponent']:.2f}, "
             f"ridge {row['ridge']:.3g}"
         )
+    for factor, found in result["outliers"].items():
+        for row in found:
+            difference, error = row["test_error_difference"], row["test_error_stderr"] / row["test_error"]
+            print(
+                f"{row['index']:3d} at {factor} times the size: {100 * difference:+.2f} % ± {100 * error:.2f}"
+            )
 
 
 def _draw(rows: list[dict[str, Any]]) -> None:
@@ -376,13 +391,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("simulate", "halves", "report"))
+    parser.add_argument("command", choices=("simulate", "halves", "outliers", "report"))
     parser.add_argument("--problems", type=int, default=PROBLEMS)
     arguments = parser.parse_args()
     if arguments.command == "simulate":
-        simulate(arguments.problems)
+        simulate(range(arguments.problems))
     elif arguments.command == "halves":
-        simulate(arguments.problems, HALVES, 0.5, most=60)
+        simulate(range(arguments.problems), HALVES, 0.5, most=60)
+    elif arguments.command == "outliers":
+        rows = [row for row in compared(DRAWS) if abs(row["test_error_difference"]) > OUTLYING]
+        for factor, path in OUTLIERS.items():
+            simulate([row["index"] for row in rows], path, factor, most=MOST if factor < 1 else 40)
     else:
         report()
 

@@ -19,6 +19,8 @@ EXAMPLES = (
 )
 # Overlaps below this are not worth a column.
 FAINT = 0.02
+# A predicted density that moves by more than this share of its maximum under refinement gets a remark.
+ROUGH = 0.003
 
 
 def described(predicted: "Spectrum", simulated: "Spectrum | None") -> dict[str, Any]:
@@ -110,6 +112,13 @@ def run(
         tell(concern)
     steps = [float(step) for step in step_sizes]
     predicted = [predict_spectrum(problem, sizes, step, of=of, points=points) for step in steps]
+    for spectrum in predicted:
+        accuracy = spectrum.details["accuracy"]
+        if accuracy > ROUGH:
+            tell(
+                f"the density at step size {spectrum.step_size:.4g} is stable to {accuracy:.1g} of its maximum only: "
+                "its bulk falls into bands that the quadrature does not resolve; outliers are not affected"
+            )
     simulated: Sequence[Spectrum | None] = [None] * len(steps)
     if simulate is not None:
         from firststep.spectra import simulate_spectrum

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from firststep.experiment.execution import worker_environment
-from firststep.explorer.state import State, as_toml
+from firststep.explorer.state import State, as_toml, spectra_toml
 from firststep.explorer.views import number_text, short
 from firststep.problem import Outcome
+from firststep.store import Store
 
 logger = logging.getLogger("firststep")
 
@@ -129,16 +130,18 @@ def histogram(values: Any, of: str, total: int) -> dict[str, Any]:
     }
 
 
-def _spectra(view: State) -> list[dict[str, Any]]:
-    """Histograms of the features' and the weights' eigenvalues of a few draws."""
-    from firststep.spectra import simulate_spectrum
+def _spectra(view: State, store: Store) -> list[dict[str, Any]]:
+    """Histograms of the features' and the weights' eigenvalues of a few draws, which the store then has."""
+    from firststep.experiment import collect, parse, run
 
+    experiment = parse(spectra_toml(view, SPECTRA))
+    run(experiment, store, name="explorer", jobs=1)
+    totals = {"features": view.sizes.n_samples, "weights": view.sizes.width}
     found = []
-    for of, total in (("features", view.sizes.n_samples), ("weights", view.sizes.width)):
-        spectrum = simulate_spectrum(
-            view.problem, view.sizes, view.eta, of=of, replicas=SPECTRA, overlaps=False
-        )
-        found.append(histogram(np.concatenate(spectrum.details["eigenvalues"]), of, SPECTRA * total))
+    for result in collect(store, experiment).spectra:
+        draws = [arrays["eigenvalues"] for step in result.drawn.values() for arrays in step]
+        if draws:
+            found.append(histogram(np.concatenate(draws), result.of, len(draws) * totals[result.of]))
     return found
 
 
@@ -160,7 +163,7 @@ def _run(connection: Connection, state: Mapping[str, Any], replicas: int, path: 
                 connection.send({"done": done, "failed": progress.failed > 0, "points": points})
 
             show(Progress())
-            connection.send({"spectra": _spectra(view)})
+            connection.send({"spectra": _spectra(view, store)})
             run(experiment, store, name="explorer", jobs=1, progress=show)
             show(Progress())
         connection.send({"status": "finished"})

@@ -282,26 +282,8 @@ def as_toml(state: State, replicas: int = 8, *, theory: bool = True) -> str:
     >>> parse(as_toml(State())).problem.activation
     'relu'
     """
-    sizes = state.sizes
-    # TOML has 64-bit integers; beyond them a whole number is written as a float.
-    written = {
-        name: f"{value}" if value < 2**63 else repr(float(value)) for name, value in sizes.to_dict().items()
-    }
     lines = [
-        'title = "From the explorer"',
-        "",
-        "[problem]",
-        f"activation = {_quoted(state.activation)}",
-        f"teacher = {_quoted(state.teacher)}",
-        f"noise_std = {float(state.noise_std)!r}",
-        f'rows = "{state.rows}"',
-        f'readout = "{state.readout}"',
-        f'initial_output = "{state.initial_output}"',
-        "",
-        "[sizes]",
-        *(f"{name} = {value}" for name, value in written.items()),
-        "",
-        "[sweep]",
+        *_toml_head(state),
         "step_exponent = { start = 0.0, stop = 0.5, count = 11 }",
         f"ridge = {float(state.ridge)!r}",
         "",
@@ -321,6 +303,53 @@ def as_toml(state: State, replicas: int = 8, *, theory: bool = True) -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def spectra_toml(state: State, replicas: int) -> str:
+    """An experiment file for the spectra of a few draws at the slider's position.
+
+    Examples
+    --------
+    >>> from firststep.experiment import parse
+    >>> parse(spectra_toml(State(), 4)).spectra.replicas
+    4
+    """
+    lines = [
+        *_toml_head(state),
+        f"step_size = {float(state.eta)!r}",
+        f"ridge = {float(state.ridge)!r}",
+        "",
+        "[spectra]",
+        'of = ["features", "weights"]',
+        f"replicas = {replicas}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _toml_head(state: State) -> list[str]:
+    """Problem and sizes, and the beginning of the sweep."""
+    # TOML has 64-bit integers; beyond them a whole number is written as a float.
+    written = {
+        name: f"{value}" if value < 2**63 else repr(float(value))
+        for name, value in state.sizes.to_dict().items()
+    }
+    return [
+        'title = "From the explorer"',
+        "",
+        "[problem]",
+        f"activation = {_quoted(state.activation)}",
+        f"teacher = {_quoted(state.teacher)}",
+        f"noise_std = {float(state.noise_std)!r}",
+        f'rows = "{state.rows}"',
+        f'readout = "{state.readout}"',
+        f'initial_output = "{state.initial_output}"',
+        "",
+        "[sizes]",
+        *(f"{name} = {value}" for name, value in written.items()),
+        "",
+        "[sweep]",
+    ]
 
 
 def _quoted(text: str) -> str:
