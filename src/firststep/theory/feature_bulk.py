@@ -31,6 +31,8 @@ ASIDE = 1e-5
 RESOLUTION = Resolution(12, 0.9, 4, negligible=1e-4)
 # Nodes of z that a spike of one adds; twice as many where all neurons have the same.
 MORE_NODES, MOST_NODES = 36, 1200
+# Spike sqrt(N) omega up to which functions of z are left out at the resolution's own size.
+USUAL_SPIKE = 50.0
 # Nodes of the law of M that a rest as large as the weights adds.
 MORE_LEVELS = 12
 # How much closer a spike of one brings the readout's nodes, and how close they may come.
@@ -78,7 +80,9 @@ def _resolution(problem: Problem, sizes: Sizes, step_size: float, spike: float) 
     if c2 == 0:
         turn = float(row_stretch(problem, sizes, np.array([step_size]), "structured")[0])
     levels = RESOLUTION.rest_levels + round(min(MORE_LEVELS * turn, 10))
-    return replace(RESOLUTION, nodes=nodes, readout_spacing=spacing, rest_levels=levels)
+    # What is left out of a spike of size sqrt(N) omega must stay small itself.
+    negligible = RESOLUTION.negligible / max(1.0, spike * math.sqrt(sizes.width) / USUAL_SPIKE)
+    return Resolution(nodes, spacing, levels, negligible)
 
 
 def _finer(resolution: Resolution) -> dict[str, Resolution]:
@@ -150,7 +154,7 @@ class FeatureBulk(Solver):
             problem = problem.replaced(initial_output="vanishing")
         steps = np.array([step_size])
         spike = spike_strength(problem, sizes, steps, rest)
-        exact = is_polynomial(spike, sizes)[0] and sizes.width > MANY_NEURONS
+        exact = is_polynomial(2 * spike, sizes)[0] and sizes.width > MANY_NEURONS
         degrees = degrees_of(float(spike[0]), sizes) if exact else 0
         self.resolution = resolution or _resolution(problem, sizes, step_size, float(spike[0]))
         self.geometry: Geometry = _likely(geometry_of(problem, sizes, self.resolution, rest, degrees))
