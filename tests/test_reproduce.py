@@ -110,7 +110,14 @@ def test_reproduce_writes_figures_and_a_report_that_report_makes_again(tmp_path:
     again = firststep("report", "--output", "again.html", cwd=tmp_path)
     assert again.exit_code == 0, again.stderr
     second = (tmp_path / "again.html").read_text(encoding="utf-8")
-    assert second.count("<svg") == first.count("<svg") == 3
+    assert second == first
+    assert second.count("<svg") == 3
+    page = firststep(
+        "report", "--format", "markdown", "--output", "docs/page.md", "ba-figure-3c", cwd=tmp_path
+    )
+    assert page.exit_code == 0, page.stderr
+    assert "firststep reproduce ba-figure-3c --variant tiny" in (tmp_path / "docs" / "page.md").read_text()
+    assert (tmp_path / "docs" / "page" / "ba-figure-3c-1-dark.svg").exists()
     exported = firststep("export", "rows.csv", "--store", "results/store.db", cwd=tmp_path)
     assert exported.exit_code == 0, exported.stderr
     with (tmp_path / "rows.csv").open(newline="") as file:

@@ -15,17 +15,18 @@ import pytest
 
 from firststep import network
 from firststep.gaussian import Function, function
+from firststep.network import population
 from firststep.problem import Problem, Sizes
 from firststep.simulate import (
     INTERPRETER_MEMORY,
     Draw,
     _controlled,
-    _Report,
     available_memory,
     estimate_memory,
     run_replica,
     simulate,
 )
+from firststep.workers import Report
 
 QUADRATIC = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5)
 SMALL = Sizes(60, 30, 45)
@@ -288,7 +289,7 @@ def test_population_and_sampled_test_errors_agree(activation):
 
 def test_sampling_is_used_where_nothing_exact_is_known(monkeypatch):
     """With few terms the series fails at the large step only, and the exact error without a step remains."""
-    monkeypatch.setattr(network, "SERIES_TERMS", 40)
+    monkeypatch.setattr(population, "SERIES_TERMS", 40)
     problem, sizes = Problem("tanh", "relu", noise_std=0.3), Sizes(200, 100, 150)
     mixed = simulate(problem, sizes, [0.0, 40.0], replicas=2, n_test=10000)
     assert mixed.details["test"] == ["population", "sample"]
@@ -299,7 +300,7 @@ def test_sampling_is_used_where_nothing_exact_is_known(monkeypatch):
     monkeypatch.undo()
     exact = simulate(problem, sizes, [0.0, 40.0], replicas=2, test="population")
     assert abs(mixed.test_error[1] - exact.test_error[1]) < 4 * mixed.details["test_stderr"][1]
-    monkeypatch.setattr(network, "SERIES_TERMS", 40)
+    monkeypatch.setattr(population, "SERIES_TERMS", 40)
     with pytest.raises(ValueError, match="no exact test error at step size 40"):
         simulate(problem, sizes, [0.0, 40.0], replicas=1, test="population")
 
@@ -424,7 +425,7 @@ def test_control_variates_of_a_linear_dependence_leave_only_the_rest():
     np.testing.assert_allclose(adjusted[0].ravel(), sample[0].ravel() - controls[0] @ slopes, rtol=1e-10)
 
 
-def test_control_variates_have_known_means_and_save_replicas():
+def test_control_variates_save_replicas():
     problem, sizes = Problem("tanh", "h1 + h2/sqrt(2)", noise_std=0.5), Sizes(100, 50, 75)
     arguments = problem, sizes, [0.0, 3.0], [0.1, 1.0]
     plain = simulate(*arguments, replicas=60, workers=1)
@@ -436,8 +437,30 @@ def test_control_variates_have_known_means_and_save_replicas():
     for name in ("train_error", "test_error"):
         assert np.all(np.abs(saved.values[name] - plain.values[name]) < 4 * plain.stderr[name])
     assert np.all(saved.stderr["train_error"] < 0.6 * plain.stderr["train_error"])
-    drawn = [run_replica(*arguments, replica=k, extras="controls")["controls"] for k in range(60)]
-    assert np.all(np.abs(np.mean(drawn, axis=0)) < 4 * np.std(drawn, axis=0) / math.sqrt(60))
+
+
+@pytest.mark.parametrize("rows", ["gaussian", "sphere"])
+@pytest.mark.parametrize("teacher", ["h1 + h2/sqrt(2)", "relu"])
+def test_control_variates_have_known_means(rows, teacher):
+    problem = Problem("tanh", function(teacher, centre=False), noise_std=0.5, rows=rows)
+    arguments = problem, Sizes(30, 12, 20, 25), [0.0], [1.0]
+    drawn = [run_replica(*arguments, replica=k, extras="controls")["controls"] for k in range(400)]
+    spread = np.std(drawn, axis=0)
+    assert np.all(spread > 1e-3)
+    assert np.all(np.abs(np.mean(drawn, axis=0)) < 4 * spread / math.sqrt(400))
+
+
+def test_control_variates_that_do_not_vary_explain_nothing():
+    """In one dimension every row on the sphere is plus or minus the teacher's direction."""
+    rng = np.random.default_rng(4)
+    sample, controls = rng.standard_normal((30, 2)), rng.standard_normal((30, 3))
+    controls[:, 1] = 0.0
+    np.testing.assert_allclose(
+        _controlled(sample, controls), _controlled(sample, controls[:, [0, 2]]), rtol=1e-10
+    )
+    problem, sizes = Problem("relu", "h1", noise_std=0.5, rows="sphere"), Sizes(60, 1, 5)
+    saved = simulate(problem, sizes, 0.0, replicas=20, workers=1, extras="controls")
+    assert np.isfinite(saved.stderr["test_error"]).all()
 
 
 def test_one_replica_has_no_standard_error():
@@ -524,14 +547,14 @@ def test_progress_function_sees_every_replica():
 
 def test_progress_bar_comes_late_on_a_terminal_and_never_elsewhere(monkeypatch, capsys):
     simulate(QUADRATIC, SMALL, 1.0, replicas=2)
-    report = _Report(True, 4)
+    report = Report(True, 4)
     report.tick()
     assert report.bar is None
     report.started -= 10
     report.counted({})
     assert report.bar.tasks[0].completed == 1
     report.bar.stop()
-    silent = _Report(False, 4)
+    silent = Report(False, 4)
     silent.started -= 10
     silent.counted({})
     assert silent.bar is None

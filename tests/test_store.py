@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firststep import store as store_module
-from firststep.store import Store, StoreError, migrate, open_store, subject_key
+from firststep.store import Store, StoreError, dataset, file, migrate, open_store, subject_key
 
 SPEC: dict[str, Any] = {
     "source": "simulation",
@@ -146,6 +145,15 @@ def test_experiments_are_remembered_once(store: Store) -> None:
     assert (found["key"], found["name"], found["document"]) == ("k", "name", "document")
 
 
+def test_the_latest_text_of_an_experiment_counts_and_stands_last(store: Store) -> None:
+    for key, document in (("a", "first"), ("b", "other"), ("a", "second")):
+        store.remember(key, "name", document)
+    assert [(entry["key"], entry["document"]) for entry in store.experiments()] == [
+        ("b", "other"),
+        ("a", "second"),
+    ]
+
+
 def test_a_claim_is_kept_by_its_owner(store: Store) -> None:
     assert store.claim("task")
     assert store.claim("task")
@@ -177,7 +185,7 @@ def test_to_xarray_names_what_varies(store: Store) -> None:
 
 def test_a_dataset_that_would_not_fit_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("xarray")
-    monkeypatch.setattr(store_module, "MOST_CELLS", 3)
+    monkeypatch.setattr(dataset, "MOST_CELLS", 3)
     store.add(SPEC, "network", [1.0, 2.0], [0.1, 0.2], {"x": 1.0})
     with pytest.raises(ValueError, match="2 x 2"):
         store.to_xarray()
@@ -272,10 +280,10 @@ def test_a_migration_keeps_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with open_store(path) as store:
         store.add(SPEC, "network", [1.0], [0.1], {"x": 1.0})
     assert migrate(path) is None
-    monkeypatch.setattr(store_module, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(file, "SCHEMA_VERSION", 2)
     with pytest.raises(StoreError, match="old layout 1"):
         open_store(path)
-    monkeypatch.setattr(store_module, "MIGRATIONS", {1: "CREATE TABLE extra (x);"})
+    monkeypatch.setattr(file, "MIGRATIONS", {1: "CREATE TABLE extra (x);"})
     with pytest.raises(StoreError, match="--migrate"):
         open_store(path)
     copy = migrate(path)
@@ -283,7 +291,7 @@ def test_a_migration_keeps_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with open_store(path) as store:
         assert store.values(SPEC) == {(1.0, 0.1): {"x": 1.0}}
         assert store._select("SELECT count(*) FROM extra") == [(0,)]
-    monkeypatch.setattr(store_module, "SCHEMA_VERSION", 1)
+    monkeypatch.setattr(file, "SCHEMA_VERSION", 1)
     with open_store(copy) as store:
         assert store.values(SPEC) == {(1.0, 0.1): {"x": 1.0}}
 
@@ -291,11 +299,11 @@ def test_a_migration_keeps_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.db"
     open_store(path).close()
-    monkeypatch.setattr(store_module, "SCHEMA_VERSION", 2)
-    monkeypatch.setattr(store_module, "MIGRATIONS", {1: "CREATE TABLE extra (x); CREATE TABLE extra (x);"})
+    monkeypatch.setattr(file, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(file, "MIGRATIONS", {1: "CREATE TABLE extra (x); CREATE TABLE extra (x);"})
     with pytest.raises(StoreError, match="unchanged"):
         migrate(path)
-    monkeypatch.setattr(store_module, "SCHEMA_VERSION", 1)
+    monkeypatch.setattr(file, "SCHEMA_VERSION", 1)
     with open_store(path) as store, pytest.raises(StoreError, match="no such table"):
         store._select("SELECT count(*) FROM extra")
 
@@ -481,6 +489,31 @@ def test_a_full_disk_gives_a_clear_error(tmp_path: Path) -> None:
         pytest.skip("cannot mount here")
     try:
         check_full(disk / "a.db")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs to mount a small disk")
+def test_a_read_only_disk_is_read_and_not_written(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        not shutil.which("mount")
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("cannot mount here")
+    try:
+        with open_store(disk / "a.db") as store:
+            store.add(SPEC, "network", [1.0], [0.1], {"x": 1.0})
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        for name in ("a.db", "new.db"):
+            with pytest.raises(StoreError, match=f"the store {disk / name} cannot be written: make the file"):
+                open_store(disk / name)
+        with open_store(disk / "a.db", read_only=True) as store:
+            assert store.count() == 1
+        assert [path.name for path in disk.iterdir()] == ["a.db"]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from firststep.problem import Spectrum as Spectrum
     from firststep.simulate import simulate as simulate
     from firststep.spectra import simulate_spectrum as simulate_spectrum
+    from firststep.store import open_store as open_store
     from firststep.theory import predict as predict
     from firststep.theory.spectrum import critical_steps as critical_steps
     from firststep.theory.spectrum import predict_spectrum as predict_spectrum
@@ -43,6 +44,7 @@ _PUBLIC = {
     "simulate_spectrum": "spectra",
     "Spectrum": "problem",
     "critical_steps": "theory.spectrum",
+    "open_store": "store",
     "OneStepRegressor": "estimator",
     "OneStepClassifier": "estimator",
     "OneStepFeatures": "estimator",

@@ -31,6 +31,7 @@ ROWS = ("gaussian", "sphere")
 READOUTS = ("gaussian", "rademacher", "constant")
 INITIAL_OUTPUTS = ("vanishing", "order_one")
 THEORIES = ("unified", "staircase", "random_features")
+BACKENDS = ("numpy", "torch")
 
 STEP_EXPONENTS = "0:0.5:11"
 MOST_NUMBERS = 100_000
@@ -361,6 +362,14 @@ simulation_options = _options(
         help="Processes; the numbers do not depend on it.",
     ),
     _option(
+        "--backend",
+        heading="Simulation",
+        default=BACKENDS[0],
+        type=click.Choice(BACKENDS),
+        help="Library that computes; the numbers do not depend on it.",
+    ),
+    _option("--device", heading="Simulation", help="Where torch computes: cpu, cuda, … (untested on GPUs)."),
+    _option(
         "--dry-run",
         heading="Simulation",
         is_flag=True,
@@ -466,6 +475,8 @@ def simulate(
     replicas: int,
     seed: int,
     workers: int | None,
+    backend: str,
+    device: str | None,
     dry_run: bool,
     as_json: bool,
     plot: str | None,
@@ -488,6 +499,8 @@ def simulate(
             replicas=replicas,
             seed=seed,
             workers=workers,
+            backend=backend,
+            device=device,
             progress=progress,
             **asked.grid,
         )
@@ -521,6 +534,8 @@ def compare(
     replicas: int,
     seed: int,
     workers: int | None,
+    backend: str,
+    device: str | None,
     dry_run: bool,
     as_json: bool,
     plot: str | None,
@@ -543,6 +558,8 @@ def compare(
             replicas=replicas,
             seed=seed,
             workers=workers,
+            backend=backend,
+            device=device,
             progress=False if quiet else None,
             **asked.grid,
         )

@@ -21,7 +21,9 @@ def _say(text: str, *, err: bool = False) -> None:
 )
 @click.option("--drop", multiple=True, metavar="COLUMN", help="Column to leave out; may be repeated.")
 @click.option("--width", default=300, show_default=True, type=click.IntRange(1, 20_000), help="Neurons N.")
-@click.option("--activation", default="relu", show_default=True, metavar="FUNCTION", help="Activation sigma.")
+@click.option(
+    "--activation", default="softplus", show_default=True, metavar="FUNCTION", help="Activation sigma."
+)
 @click.option(
     "--folds", default=5, show_default=True, type=click.IntRange(2, 20), help="Of the cross-validation."
 )
@@ -49,15 +51,14 @@ def diagnose(
 ) -> None:
     """Say whether one gradient step helps on the table DATA (.csv, .tsv or .parquet)."""
     from firststep.diagnose import diagnose as examine
-    from firststep.diagnose import read_table
+    from firststep.diagnose import read_table, unknown_column
 
     if page is not None and not Path(page).parent.is_dir():
         raise ValueError(f"the folder {str(Path(page).parent)!r} of the report does not exist: make it first")
     table = read_table(data)
     unknown = [name for name in drop if name not in table.columns]
     if unknown:
-        known = ", ".join(str(column) for column in table.columns[:20])
-        raise ValueError(f"there is no column {unknown[0]!r} to drop; the columns are {known}")
+        raise ValueError(f"--drop: {unknown_column(unknown[0], [str(column) for column in table.columns])}")
     if target in drop:
         raise ValueError(f"the target {target!r} is also to be dropped: choose one")
     found = examine(

@@ -1,5 +1,6 @@
 """The commands for experiments: run, reproduce, status, export, report and doctor."""
 
+import functools
 import json
 import os
 import shlex
@@ -7,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,15 +32,6 @@ def _say(text: str, quiet: bool = False) -> None:
         click.echo(text, err=True, color=False if os.environ.get("NO_COLOR") else None)
 
 
-def _options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
-        for decorator in reversed(decorators):
-            command = decorator(command)
-        return command
-
-    return decorate
-
-
 store_option = click.option(
     "--store",
     "store_path",
@@ -47,7 +40,7 @@ store_option = click.option(
     show_default=True,
     help="The file that keeps finished points.",
 )
-run_options = _options(
+RUN_OPTIONS = (
     click.option(
         "--jobs", "-j", type=click.IntRange(min=1), help="Processes; one for each core unless given."
     ),
@@ -61,6 +54,31 @@ run_options = _options(
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output."),
     click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks."),
 )
+
+
+@dataclass(frozen=True)
+class Running:
+    """How to run experiments and what to say: the answers to `RUN_OPTIONS`."""
+
+    jobs: int | None
+    scheduler: str | None
+    dry_run: bool
+    retry_failed: bool
+    as_json: bool
+    quiet: bool
+
+
+def run_options(command: Command) -> Command:
+    """Give a command the options of running, which it receives together as `how`."""
+
+    @functools.wraps(command)
+    def collected(**given: Any) -> Any:
+        how = Running(**{field.name: given.pop(field.name) for field in fields(Running)})
+        return command(how=how, **given)
+
+    for option in reversed(RUN_OPTIONS):
+        collected = option(collected)
+    return collected
 
 
 @contextmanager
@@ -170,24 +188,20 @@ def _run_one(
     store: "Store",
     name: str,
     document: str,
-    *,
-    jobs: int | None,
-    scheduler: str | None,
-    retry_failed: bool,
-    quiet: bool,
+    how: Running,
 ) -> "Results":
     """Run an experiment with progress; a signal ends with its exit code and the command that resumes."""
     from firststep.experiment import Interrupted, run
 
-    shown = _Shown(name, quiet)
+    shown = _Shown(name, how.quiet)
     try:
         return run(
             experiment,
             store,
             name=name,
-            jobs=jobs,
-            scheduler=scheduler,
-            retry_failed=retry_failed,
+            jobs=how.jobs,
+            scheduler=how.scheduler,
+            retry_failed=how.retry_failed,
             progress=shown,
             document=document,
         )
@@ -258,12 +272,7 @@ def run(
     variant: str | None,
     store_path: str,
     folder: str | None,
-    jobs: int | None,
-    scheduler: str | None,
-    dry_run: bool,
-    retry_failed: bool,
-    as_json: bool,
-    quiet: bool,
+    how: Running,
 ) -> None:
     """Run an experiment FILE, or go on with it: what the store has is not computed again.
 
@@ -279,30 +288,21 @@ def run(
         text = Path(file).read_text(encoding="utf-8")
         experiment = parse(text, variant=variant, origin=file)
         name = Path(file).stem
-        with _store(store_path, dry_run=dry_run) as store:
-            if dry_run:
-                facts = _plan_facts(experiment, store, jobs)
-                click.echo(json.dumps(facts, indent=2)) if as_json else _tell_plan(name, facts)
+        with _store(store_path, dry_run=how.dry_run) as store:
+            if how.dry_run:
+                facts = _plan_facts(experiment, store, how.jobs)
+                click.echo(json.dumps(facts, indent=2)) if how.as_json else _tell_plan(name, facts)
                 return
             document = json.dumps({"text": text, "variant": variant})
-            results = _run_one(
-                experiment,
-                store,
-                name,
-                document,
-                jobs=jobs,
-                scheduler=scheduler,
-                retry_failed=retry_failed,
-                quiet=quiet,
-            )
-            if as_json:
+            results = _run_one(experiment, store, name, document, how)
+            if how.as_json:
                 click.echo(json.dumps(_json_of(name, results), indent=2, allow_nan=False))
             else:
                 _tell_agreement(name, results)
             if folder is not None:
                 for path in _draw_figures(results, name, Path(folder)):
-                    _say(f"figure written to {path}", quiet)
-            if _tell_failures(results, quiet):
+                    _say(f"figure written to {path}", how.quiet)
+            if _tell_failures(results, how.quiet):
                 raise click.exceptions.Exit(1)
 
 
@@ -368,12 +368,7 @@ def reproduce(
     output: str,
     kinds: tuple[str, ...],
     variant: str | None,
-    jobs: int | None,
-    scheduler: str | None,
-    dry_run: bool,
-    retry_failed: bool,
-    as_json: bool,
-    quiet: bool,
+    how: Running,
 ) -> None:
     """Reproduce published figures: all of them, or the NAMES that --list shows.
 
@@ -398,12 +393,12 @@ def reproduce(
             for name, experiment in experiments.items():
                 click.echo(f"{name:<{width}}  {experiment.title}")
             return
-        with _store(str(Path(output) / STORE_NAME), dry_run=dry_run) as store:
-            if dry_run:
+        with _store(str(Path(output) / STORE_NAME), dry_run=how.dry_run) as store:
+            if how.dry_run:
                 facts = {
-                    name: _plan_facts(experiment, store, jobs) for name, experiment in experiments.items()
+                    name: _plan_facts(experiment, store, how.jobs) for name, experiment in experiments.items()
                 }
-                if as_json:
+                if how.as_json:
                     click.echo(json.dumps(facts, indent=2))
                 else:
                     for name, entry in facts.items():
@@ -415,37 +410,32 @@ def reproduce(
                 document = json.dumps(
                     {"text": chosen[name], "variant": which, "command": f"reproduce {name}"}
                 )
-                found[name] = _run_one(
-                    experiment,
-                    store,
-                    name,
-                    document,
-                    jobs=jobs,
-                    scheduler=scheduler,
-                    retry_failed=retry_failed,
-                    quiet=quiet,
-                )
+                found[name] = _run_one(experiment, store, name, document, how)
                 _draw_figures(found[name], name, Path(output) / "figures", kinds)
-                if not as_json:
+                if not how.as_json:
                     _tell_agreement(name, found[name])
             target = _write_report(found, Path(output) / "report.html", variant=which)
-            if as_json:
+            if how.as_json:
                 click.echo(
                     json.dumps([_json_of(name, results) for name, results in found.items()], allow_nan=False)
                 )
-            _say(f"report written to {target} ({duration(time.monotonic() - started)})", quiet)
-            if sum(_tell_failures(results, quiet) for results in found.values()):
+            _say(f"report written to {target} ({duration(time.monotonic() - started)})", how.quiet)
+            if sum(_tell_failures(results, how.quiet) for results in found.values()):
                 raise click.exceptions.Exit(1)
 
 
 def _write_report(found: dict[str, "Results"], target: Path, *, variant: str | None) -> Path:
     from firststep.report import Section, write_report
 
-    flag = {"quick": " --quick", None: " --full"}.get(variant, f" --variant {variant}")
     sections = [
-        Section(name, results, f"firststep reproduce {name}{flag}") for name, results in found.items()
+        Section(name, results, _reproducing(f"reproduce {name}", variant)) for name, results in found.items()
     ]
     return write_report(sections, target)
+
+
+def _reproducing(command: str, variant: str | None) -> str:
+    flag = {"quick": "--quick", None: "--full"}.get(variant, f"--variant {variant}")
+    return f"firststep {command} {flag}"
 
 
 def _remembered(store: "Store") -> dict[str, tuple[str, "Experiment"]]:
@@ -460,7 +450,7 @@ def _remembered(store: "Store") -> dict[str, tuple[str, "Experiment"]]:
         variant = document.get("variant")
         command = document.get("command")
         if command:
-            command = f"firststep {command} {'--quick' if variant == 'quick' else '--full'}"
+            command = _reproducing(command, variant)
         else:
             command = f"firststep run {entry['name']}.toml" + (f" --variant {variant}" if variant else "")
         found[entry["name"]] = (command, parse(document["text"], variant=variant, origin=entry["name"]))
@@ -564,16 +554,28 @@ def _value(text: str) -> Any:
 @click.argument("names", nargs=-1)
 @store_option
 @click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["html", "markdown"]),
+    default="html",
+    show_default=True,
+    help="One HTML file, or a page for Sphinx with a folder of figures beside it.",
+)
+@click.option(
     "--output",
     type=click.Path(dir_okay=False),
-    default=str(Path(OUTPUT) / "report.html"),
-    show_default=True,
-    help="The HTML file.",
+    help="The file; results/report.html or results/gallery.md unless given.",
 )
-def report(names: tuple[str, ...], store_path: str, output: str) -> None:
-    """Make the report of a store's experiments, or of the NAMES among them, without computing anything."""
-    from firststep.experiment import collect
-    from firststep.report import Section, write_report
+def report(names: tuple[str, ...], store_path: str, kind: str, output: str | None) -> None:
+    """Make the report of a store's experiments, or of the NAMES among them, without computing anything.
+
+    \b
+    Examples:
+      firststep report
+      firststep report --format markdown --output docs/gallery.md
+    """  # noqa: D301 (click reads this mark)
+    from firststep.experiment import builtin_experiments, collect
+    from firststep.report import Section, write_gallery, write_report
 
     with _told_in_lines(), _store(store_path, read_only=True) as store:
         known = _remembered(store)
@@ -584,13 +586,17 @@ def report(names: tuple[str, ...], store_path: str, output: str) -> None:
             )
         if not known:
             raise ValueError(f"{store_path} has no experiments: firststep run or reproduce makes some")
+        # The papers' figures in their order, whenever each was run; then the user's own.
+        order = [name for name in builtin_experiments() if name in known]
         sections = [
-            Section(name, collect(store, experiment), command)
-            for name, (command, experiment) in known.items()
+            Section(name, collect(store, known[name][1]), known[name][0])
+            for name in dict.fromkeys([*order, *known])
             if name in (names or known)
         ]
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
-        _say(f"report written to {write_report(sections, Path(output))}")
+        write = write_report if kind == "html" else write_gallery
+        target = Path(output or Path(OUTPUT) / ("report.html" if kind == "html" else "gallery.md"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _say(f"report written to {write(sections, target)}")
 
 
 @click.command(short_help="Versions, BLAS, threads, memory.")

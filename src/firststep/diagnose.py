@@ -1,5 +1,6 @@
 """Would one gradient step help on these data? Measured by cross-validation, and predicted by the theory."""
 
+import difflib
 import html
 import math
 import warnings
@@ -30,6 +31,8 @@ FEWEST_ROWS = 20
 MOST_ROWS = 20_000
 # A text column becomes one column of 0 and 1 for each of its values, if there are no more than this.
 MOST_LEVELS = 20
+# Names in a message.
+MOST_NAMES = 20
 DEGREES = 4
 BINS = 24
 # A number of standard errors that is taken as a difference.
@@ -277,7 +280,7 @@ def diagnose(
     y: Any,
     *,
     width: int = 300,
-    activation: str = "relu",
+    activation: str = "softplus",
     folds: int = 5,
     repeats: int = 2,
     random_state: int = 0,
@@ -375,6 +378,20 @@ def diagnose(
     return replace(found, verdict=_verdict(found))
 
 
+def unknown_column(name: str, columns: Sequence[str]) -> str:
+    """A sentence that says which columns there are, and which one may be meant.
+
+    Examples
+    --------
+    >>> unknown_column("prize", ["price", "size"])
+    "there is no column 'prize' (perhaps 'price'?); the columns are price, size"
+    """
+    close = difflib.get_close_matches(name, columns, n=1)
+    meant = f" (perhaps {close[0]!r}?)" if close else ""
+    rest = f" … ({len(columns)} in all)" if len(columns) > MOST_NAMES else ""
+    return f"there is no column {name!r}{meant}; the columns are {', '.join(columns[:MOST_NAMES])}{rest}"
+
+
 def _prepare(inputs: Any, target: Any) -> _Data:
     """Numbers without gaps, and a sentence about everything that was changed."""
     notes: list[str] = []
@@ -382,8 +399,7 @@ def _prepare(inputs: Any, target: Any) -> _Data:
     if hasattr(inputs, "columns"):
         if isinstance(target, str):
             if target not in inputs.columns:
-                known = ", ".join(str(column) for column in inputs.columns[:20])
-                raise ValueError(f"there is no column {target!r}; the columns are {known}")
+                raise ValueError(unknown_column(target, [str(column) for column in inputs.columns]))
             name, inputs, target = target, inputs.drop(columns=[target]), inputs[target]
         else:
             name = str(getattr(target, "name", None) or "y")
@@ -698,13 +714,13 @@ def _verdict(found: Diagnosis) -> str:
     before, after = found.measured["random_features"], found.measured["one_step"]
     line, gain = found.measured["linear_ridge"], found.gain
     sentences = []
-    seen = f"measured {before.value:.3f} without a step and {after} with it."
+    seen = f"measured {before} without a step and {after} with it."
     if found.predicted:
         expected, still = found.predicted["one_step"], found.predicted["random_features"]
         if still.value - expected.value > 0.01:
             sentences.append(
                 f"One step at eta = {found.predicted_step_size:.2g} is expected to lower the error from "
-                f"{still.value:.2f} to {expected.value:.2f}; {seen}"
+                f"{still} to {expected}; {seen}"
             )
         else:
             sentences.append(f"The theory expects no gain from a step; {seen}")

@@ -1,4 +1,4 @@
-"""One HTML file with every figure, its settings, its agreement and its origin; it needs no network."""
+"""Every figure with its settings, its agreement and its origin: one HTML file that needs no network, or Markdown."""
 
 import html
 import math
@@ -10,6 +10,7 @@ from typing import Any
 
 from firststep import __version__, figures
 from firststep.experiment import Experiment, Results, build_figures
+from firststep.experiment.panels import WORDS
 from firststep.figures import Figure, Panel, number_text
 
 
@@ -21,6 +22,16 @@ class Section:
     results: Results
     command: str
 
+
+# Inches: narrow, so that the letters can still be read where a panel is as wide as a phone.
+PANEL_WIDTH = 6.2
+
+INTRODUCTION = """
+Lines are theory, points are drawn networks: mean ± one standard error over replicas. Train errors contain the
+penalty of the ridge fit, test errors the noise of the labels, unless an axis says otherwise. Distances between
+theory and simulation are in standard errors; all points of a curve share their draws, so ten distances of 2 may be
+one surprise and not ten. At finite size a theory of the limit also has a bias that shrinks with the size.
+""".strip()
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1f2328; --soft: #59616b; --rule: #d9dde2;
@@ -39,7 +50,7 @@ section { border-top: 1px solid var(--rule); margin-top: 2.5rem; padding-top: 1.
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem;
   margin: 1.25rem 0 .25rem }
 .panels svg { width: 100%; height: auto; display: block }
-.alone { max-width: 42rem }
+.alone { max-width: 38rem }
 figure { margin: 0 } figcaption { color: var(--soft); max-width: 46rem }
 .setting { color: var(--soft); margin: .75rem 0 0 }
 .wide { overflow-x: auto }
@@ -47,7 +58,10 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .
 th, td { text-align: right; padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--rule); vertical-align: top }
 th:first-child, td:first-child, td.text, th.text { text-align: left }
 th { font-weight: 600; color: var(--soft) }
-td { white-space: nowrap } .overview td:first-child, td.long { white-space: normal; min-width: 10rem }
+td { white-space: nowrap } .overview td, td.long { white-space: normal } td.long { min-width: 10rem }
+.overview th[scope] { text-align: left; padding-top: .8rem; border: 0 } .overview td:first-child { padding-left: 1rem }
+.overview td:last-child, .overview th:last-child { padding-right: 0 }
+.together { white-space: nowrap }
 code, pre { font: .9em/1.5 ui-monospace, monospace; background: var(--wash); border-radius: 4px }
 code { padding: .1em .3em } pre { padding: .6rem .8rem; overflow-x: auto }
 details { margin-top: .75rem } summary { cursor: pointer; color: var(--soft) }
@@ -96,10 +110,7 @@ def report_html(sections: Sequence[Section]) -> str:
 <body>
 <header>
 <h1>One gradient step: theory and simulation side by side</h1>
-<p>Lines are theory, points are drawn networks: mean ± one standard error over replicas. Train errors contain the
-penalty of the ridge fit, test errors the noise of the labels, unless an axis says otherwise. Distances between
-theory and simulation are in standard errors; all points of a curve share their draws, so ten distances of 2 may be
-one surprise and not ten. At finite size a theory of the limit also has a bias that shrinks with the size.</p>
+<p>{INTRODUCTION}</p>
 <nav aria-label="Experiments"><ol>{contents}</ol></nav>
 {_overview(sections)}
 </header>
@@ -112,42 +123,135 @@ one surprise and not ten. At finite size a theory of the limit also has a bias t
 """
 
 
+def write_gallery(sections: Sequence[Section], path: str | Path) -> Path:
+    """Write a page of some experiments in Markdown, as Sphinx with MyST reads it, and its figures beside it.
+
+    Figures go as SVG into a folder named like the page, each for light and for dark paper; what else is in the
+    folder stays. Equal results give equal bytes.
+
+    Parameters
+    ----------
+    sections : sequence of Section
+        In the order of the page.
+    path : path
+        The page, ending in .md.
+    """
+    target = Path(path)
+    folder = target.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [f"# Gallery\n\n{INTRODUCTION}"]
+    for section in sections:
+        drawn = []
+        for place, figure in enumerate(build_figures(section.results), start=1):
+            panels = dict.fromkeys(_spoken(panel) for panel in figure.panels)
+            said = "; ".join([*figure.title.split("\n"), *panels])
+            for theme in ("light", "dark"):
+                file = folder / f"{section.name}-{place}-{theme}.svg"
+                file.write_bytes(compact_svg(figures.render(figure, "svg", theme=theme)))
+                drawn.append(
+                    f"```{{image}} {folder.name}/{file.name}\n:class: only-{theme}\n:alt: {said}\n```\n"
+                )
+            drawn.append(f"{figure.caption}\n")
+        parts.append(_gallery_section(section, "\n".join(drawn)))
+    origins = {line for section in sections for line in _origins(section.results)}
+    parts.append("\n".join(["## Computed with", "", *(f"* {line}" for line in sorted(origins))]))
+    target.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
+    return target
+
+
+def _gallery_section(section: Section, drawn: str) -> str:
+    results = section.results
+    lines = [f"## {results.experiment.title}", "", results.experiment.description.strip()]
+    if results.experiment.reference:
+        lines += ["", f"Source: {results.experiment.reference}."]
+    if results.missing:
+        lines += ["", f"**{results.missing} points are missing.**"]
+    lines += ["", drawn]
+    entries = [entry for entry in results.agreement() if "gain" not in entry["quantity"]]
+    if entries:
+        lines += [
+            "| theory | quantity | points | median distance | largest | or in % |",
+            "| --- | --- | --: | --: | --: | --: |",
+        ]
+        for entry in entries:
+            share = "–" if math.isnan(entry["relative"]) else f"{100 * entry['relative']:.1f}"
+            lines.append(
+                f"| {entry['theory']} | {quantity_text(entry['quantity'])} | {entry['points']} "
+                f"| {entry['median']:.1f} | {entry['largest']:.1f} | {share} |"
+            )
+    return "\n".join([*lines, "", f"```sh\n{section.command}\n```"])
+
+
+def compact_svg(content: bytes) -> bytes:
+    r"""An SVG without comments and spare blanks, its coordinates to a hundredth of a point, which nobody can see.
+
+    Examples
+    --------
+    >>> compact_svg(b'<path d="M 1.23456 2.5 \nL 3.999999 4"/>\n  <!-- 1 -->\n  <g transform="scale(0.015625)"/>')
+    b'<path d="M1.23 2.5L4 4"/>\n<g transform="scale(0.015625)"/>'
+    """
+
+    def rounded(number: re.Match[bytes]) -> bytes:
+        return f"{float(number[0]):.2f}".rstrip("0").rstrip(".").encode()
+
+    def shorter(attribute: re.Match[bytes]) -> bytes:
+        text = re.sub(rb"-?\d+\.\d{3,}", rounded, attribute[0])
+        return re.sub(rb"\s*([MLQCz])\s*", rb"\1", text) if text.startswith(b"d=") else text
+
+    content = re.sub(rb"<!--.*?-->|<metadata>.*?</metadata>", b"", content, flags=re.DOTALL)
+    content = re.sub(rb'\b(?:d|x|y|width|height)="[^"]*"|translate\([^)]*\)', shorter, content)
+    return re.sub(rb"\s*\n\s*", b"\n", content)
+
+
 def _overview(sections: Sequence[Section]) -> str:
     """Agreement of the first theory of each experiment, in a line each."""
     body = ""
     for section in sections:
-        entries = section.results.agreement()
+        entries = [e for e in section.results.agreement() if not e["theory"].startswith("Gaussian")]
         theories = dict.fromkeys(entry["theory"] for entry in entries)
         chosen = "unified" if "unified" in theories else next(iter(theories), None)
         shown = [e for e in entries if e["theory"] == chosen and "gain" not in e["quantity"]]
-        for place, entry in enumerate(shown):
-            title = html.escape(section.results.experiment.title)
-            link = f'<td rowspan="{len(shown)}"><a href="#{html.escape(section.name)}">{title}</a></td>'
-            body += f"<tr>{'' if place else link}{_agreement_cells(entry, brief=True)}</tr>"
+        if shown:
+            link = (
+                f'<a href="#{html.escape(section.name)}">{html.escape(section.results.experiment.title)}</a>'
+            )
+            rows = "".join(f"<tr>{_agreement_cells(entry, brief=True)}</tr>" for entry in shown)
+            body += f'<tbody><tr><th colspan="4" scope="rowgroup">{link}</th></tr>{rows}</tbody>'
     if not body:
         return ""
-    head = '<th class="text">quantity</th><th>median</th><th>largest</th><th>largest difference</th>'
+    head = "<th>quantity</th><th>median</th><th>largest</th><th>or in %</th>"
     return (
         "<h2>Distance between theory and simulation, in standard errors</h2>"
-        f'<div class="wide"><table class="overview"><tr><th>experiment</th>{head}</tr>{body}</table></div>'
+        f'<div class="wide"><table class="overview"><thead><tr>{head}</tr></thead>{body}</table></div>'
     )
 
 
 AGREEMENT_HEAD = (
     '<th class="text">theory</th><th class="text">quantity</th><th>points</th><th>median distance</th>'
-    "<th>largest</th><th>largest difference</th>"
+    "<th>largest</th><th>or in %</th>"
 )
 
 
 def _agreement_cells(entry: Mapping[str, Any], brief: bool = False) -> str:
-    relative = "–" if math.isnan(entry["relative"]) else f"{100 * entry['relative']:.1f} %"
-    quantity = f'<td class="text">{html.escape(entry["quantity"].replace("_", " "))}</td>'
+    relative = "–" if math.isnan(entry["relative"]) else f"{100 * entry['relative']:.1f}"
+    quantity = f'<td class="text">{html.escape(quantity_text(entry["quantity"]))}</td>'
     numbers = f"<td>{entry['median']:.1f}</td><td>{entry['largest']:.1f}</td><td>{relative}</td>"
     if brief:
         return quantity + numbers
     return (
         f'<td class="text">{html.escape(entry["theory"])}</td>{quantity}<td>{entry["points"]}</td>{numbers}'
     )
+
+
+def quantity_text(name: str) -> str:
+    """A quantity in words.
+
+    Examples
+    --------
+    >>> quantity_text("weights_top"), quantity_text("test_gain")
+    ('largest singular value of W₁', 'gain in test error')
+    """
+    return WORDS.get(name, name.replace("_", " "))
 
 
 def _gaps(results: Results) -> str:
@@ -210,7 +314,7 @@ def inline_svg(figure: Figure, prefix: str, colours: dict[str, str]) -> str:
 
     Colours that are used are added to `colours`, each with its counterpart on dark paper.
     """
-    text = figures.render(figure, "svg").decode()
+    text = figures.render(figure, "svg", width=PANEL_WIDTH).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\b(id|xlink:href|href)="(#?)([^"]+)"', rf'\1="\2{prefix}-\3"', text)
@@ -253,12 +357,15 @@ def _settings(experiment: Experiment, results: Results) -> str:
     for entry in results.predicted:
         options = ", ".join(f"{name} = {value}" for name, value in entry.theory.options.items())
         lines.append(("theory", entry.label + (f" ({options})" if options else "")))
-    for origin in results.provenance:
-        lines.append(("computed with", ", ".join(f"{k} {_shown(v)}" for k, v in origin.items())))
+    lines += [("computed with", line) for line in _origins(results)]
     return "".join(
         f'<tr><td>{html.escape(name)}</td><td class="text long">{html.escape(value)}</td></tr>'
         for name, value in lines
     )
+
+
+def _origins(results: Results) -> list[str]:
+    return [", ".join(f"{k} {_shown(v)}" for k, v in origin.items()) for origin in results.provenance]
 
 
 def _shown(value: Any) -> str:
@@ -284,11 +391,15 @@ def prose(text: str) -> str:
 
 
 def _inline(text: str) -> str:
-    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", text)
+    # A formula keeps the sign behind it: a line must not begin with a full stop.
+    parts = re.split(r"(\$[^$]+\$[.,;:)]*|`[^`]+`)", text)
     made = []
     for part in parts:
-        if len(part) > 2 and part[0] == part[-1] == "$":
-            made.append(formula(part[1:-1]))
+        inside, _, behind = part[1:].partition("$") if part.startswith("$") else ("", "", "")
+        if inside and behind:
+            made.append(f'<span class="together">{formula(inside)}{html.escape(behind)}</span>')
+        elif inside and part.endswith("$"):
+            made.append(formula(inside))
         elif len(part) > 2 and part[0] == part[-1] == "`":
             made.append(f"<code>{html.escape(part[1:-1])}</code>")
         else:
@@ -302,4 +413,6 @@ def formula(latex: str) -> str:
         from latex2mathml.converter import convert
     except ImportError as error:
         raise ImportError("the report's formulas need latex2mathml: install firststep[report]") from error
-    return str(convert(latex))
+    # Without a font made for mathematics the bar of a root lies on the letter: a strut lifts it.
+    strut = '<mspace height="0.75em" width="0.1em" />'
+    return str(convert(latex)).replace("<msqrt>", f"<msqrt>{strut}")

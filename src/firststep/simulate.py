@@ -1,23 +1,14 @@
 """Finite size: draw the data and the weights, take the step, fit the readout, measure."""
 
-import logging
 import math
-import multiprocessing
-import os
-import pickle
 import platform
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
-from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -26,9 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from firststep import network
-from firststep.gaussian import Array
-from firststep.network import Matrix
+from firststep.gaussian import Array, Function, expectation
+from firststep.network import Library, Matrix, host
 from firststep.problem import Outcome, Problem, Sizes, ridges_of, step_sizes_of
+from firststep.workers import Blocks, check_memory, choose_workers, collect, gib, reporting, run_on_processes
+from firststep.workers import available_memory as available_memory
 
 # The order is part of the numbers: append, never insert.
 STREAMS = (
@@ -46,7 +39,7 @@ STREAMS = (
 EXTRAS = ("spiked", "gaussian", "linear", "weights", "degrees", "controls")
 # Extras that cannot be summed over blocks of rows.
 WHOLE = ("spiked", "gaussian", "linear", "controls")
-# Replicas from which the eight coefficients of the control variates can be told.
+# Replicas from which the six coefficients of the control variates can be told.
 CONTROLLED = 20
 TESTS = ("auto", "population", "sample")
 # Largest l of the spiked approximations F_l.
@@ -57,9 +50,6 @@ SMALL_WORK = 3e10
 LARGE_MEMORY = 2**30
 # What an interpreter with NumPy and SciPy needs by itself, and the blocks that are worked on.
 INTERPRETER_MEMORY = 128 * 2**20
-SLOW_SECONDS = 2.0
-
-logger = logging.getLogger("firststep")
 
 
 @dataclass(frozen=True)
@@ -174,6 +164,8 @@ def run_replica(
     n_test: int | None = None,
     extras: Sequence[str] = (),
     block_rows: int | None = None,
+    backend: str = "numpy",
+    device: str | None = None,
 ) -> dict[str, Array]:
     """One replica: every step size and ridge on one draw; the unit of work of any larger run.
 
@@ -191,9 +183,11 @@ def run_replica(
     names = _checked_extras(extras)
     _check_options(seed, dtype, test, n_test)
     blocks = _checked_blocks(block_rows, 1, names)
-    with _blas().limit(limits=1):
+    library = _checked_library(backend, device)
+    with _one_thread(library):
         draw = Draw(problem, sizes, seed, replica, dtype)
-        return _Replica(draw, test, n_test or default_n_test(sizes), blocks).run(steps, penalties, names)
+        work = _Replica(draw, test, n_test or default_n_test(sizes), blocks, library)
+        return work.run(steps, penalties, names)
 
 
 @lru_cache(maxsize=1)
@@ -202,80 +196,85 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """How a replica that is not held in memory goes through its samples."""
+@contextmanager
+def _one_thread(library: Library) -> Iterator[None]:
+    with ExitStack() as limits:
+        limits.enter_context(_blas().limit(limits=1))
+        limits.enter_context(library.one_thread())
+        yield
 
-    rows: int
-    parts: int = 1
-    executor: Executor | None = None
 
-    def sums(self, function: Callable[..., Any], count: int, *arguments: Any) -> Iterator[Any]:
-        """The function's sums over the rows of each part, in order."""
-        ends = [count * i // self.parts for i in range(self.parts + 1)]
-        tasks = [(*arguments, start, stop, self.rows) for start, stop in pairwise(ends)]
-        if self.executor is None:
-            return (function(*task) for task in tasks)
-        futures = [self.executor.submit(function, *task) for task in tasks]
-        return (future.result() for future in futures)
+def _checked_library(backend: str, device: str | None) -> Library:
+    library = Library(backend, device)
+    library.check()
+    return library
 
 
 def _scale(problem: Problem, sizes: Sizes) -> float:
     return sizes.width**-0.5 if problem.initial_output == "vanishing" else 1.0
 
 
-def _step_sums(draw: Draw, start: int, stop: int, block_rows: int) -> network.Step:
+def _step_sums(draw: Draw, library: Library, start: int, stop: int, block_rows: int) -> network.Step:
     """What the rows from start to stop add to the gradient and the direction."""
-    with _blas().limit(limits=1):
-        weights, readout = draw.weights(), draw.readout()
+    with _one_thread(library):
+        place = library.place
+        weights, readout = place(draw.weights()), place(draw.readout())
         gradient, direction = np.zeros(weights.shape), np.zeros(draw.sizes.dim)
         for inputs, labels in draw.rows("step", start, stop, block_rows):
-            arguments = inputs, labels, weights, readout, draw.problem.activation
+            arguments = place(inputs), place(labels), weights, readout, draw.problem.activation
             step = network.gradient_step(*arguments, _scale(draw.problem, draw.sizes))
-            gradient += step.gradient * (len(labels) / draw.sizes.n_step_samples)
-            direction += step.direction * (len(labels) / draw.sizes.n_step_samples)
+            share = len(labels) / draw.sizes.n_step_samples
+            gradient += host(step.gradient) * share
+            direction += host(step.direction) * share
         return network.Step(gradient, direction)
 
 
 def _fit_sums(
-    draw: Draw, gradient: Matrix, step_sizes: Array, start: int, stop: int, block_rows: int
+    draw: Draw, library: Library, gradient: Matrix, step_sizes: Array, start: int, stop: int, block_rows: int
 ) -> list[network.Moments]:
     """What the rows from start to stop add to the normal equations of each step size."""
-    with _blas().limit(limits=1):
-        weights = draw.weights()
-        sums = [network.Moments.none(draw.sizes.width) for _ in step_sizes]
-        for inputs, labels in draw.rows("fit", start, stop, block_rows):
-            before, change = inputs @ weights.T, inputs @ gradient.T
-            design = np.empty_like(before)
+    with _one_thread(library):
+        weights, change_weights = library.place(draw.weights()), library.place(gradient)
+        sums = [network.Moments.none(draw.sizes.width, library) for _ in step_sizes]
+        for drawn, labels in draw.rows("fit", start, stop, block_rows):
+            inputs, targets = library.place(drawn), library.place(labels)
+            before, change = inputs @ weights.T, inputs @ change_weights.T
+            design = None
             for step_size, total in zip(step_sizes, sums, strict=True):
-                network.features_after(before, change, step_size, draw.problem.activation, out=design)
-                total.add(design, labels)
+                design = network.features_after(
+                    before, change, step_size, draw.problem.activation, out=design
+                )
+                total.add(design, targets)
         return sums
 
 
 class _Replica:
     """The parts of one replica's work, which share its draw."""
 
-    def __init__(self, draw: Draw, test: str, n_test: int, blocks: _Blocks | None = None) -> None:
+    def __init__(self, draw: Draw, test: str, n_test: int, blocks: Blocks | None, library: Library) -> None:
         self.draw, self.problem, self.sizes = draw, draw.problem, draw.sizes
-        self.test, self.n_test, self.blocks = test, n_test, blocks
-        self.weights, self.readout, self.beta = draw.weights(), draw.readout(), draw.beta
+        self.test, self.n_test, self.blocks, self.library = test, n_test, blocks, library
+        # Drawn by NumPy for every library, so that all see the same numbers.
+        self.weights, self.readout = library.place(draw.weights()), library.place(draw.readout())
+        self.beta = draw.beta
+
+    def _placed(self, sample: tuple[Matrix, Matrix]) -> tuple[Any, Any]:
+        return self.library.place(sample[0]), self.library.place(sample[1])
 
     def run(self, step_sizes: Array, ridges: Array, extras: tuple[str, ...]) -> dict[str, Array]:
         if self.blocks is not None:
             return self._run_blocks(self.blocks, step_sizes, ridges, extras)
-        step_inputs, step_labels = self.draw.step_sample()
+        step_inputs, step_labels = self._placed(self.draw.step_sample())
         scale = _scale(self.problem, self.sizes)
         step = network.gradient_step(
             step_inputs, step_labels, self.weights, self.readout, self.problem.activation, scale
         )
         result, direction = self._direction(step)
-        inputs, labels = self.draw.fit_sample()
+        inputs, labels = self._placed(self.draw.fit_sample())
         if "controls" in extras:
-            samples = (step_inputs, step_labels), (inputs, labels)
-            result["controls"] = np.concatenate([self._controls(*sample) for sample in samples])
+            result["controls"] = self._controls(step_inputs, step_labels, inputs, labels)
         if "linear" in extras:
-            both = np.concatenate([step_inputs, inputs]), np.concatenate([step_labels, labels])
+            both = network.joined(step_inputs, inputs), network.joined(step_labels, labels)
             result |= self._linear("linear_ridge", inputs, labels, ridges)
             result |= self._linear("linear_ridge_both", *both, ridges)
             del both
@@ -288,7 +287,7 @@ class _Replica:
             model = network.spiked_network(inputs, *self._model_arguments(direction))
             result |= self._spikes("spiked", model, labels, step_sizes, ridges)
         if "gaussian" in extras:
-            noise = self.draw.equivalent_noise()
+            noise = self.library.place(self.draw.equivalent_noise())
             model = network.gaussian_equivalent(inputs, noise, *self._model_arguments(direction))
             del noise
             path, error = model.fit(labels, ridges)
@@ -297,18 +296,19 @@ class _Replica:
         return result
 
     def _run_blocks(
-        self, blocks: _Blocks, step_sizes: Array, ridges: Array, extras: tuple[str, ...]
+        self, blocks: Blocks, step_sizes: Array, ridges: Array, extras: tuple[str, ...]
     ) -> dict[str, Array]:
         """The same from sums over blocks of rows: the samples are never held as a whole."""
         gradient, direction = np.zeros(self.weights.shape), np.zeros(self.sizes.dim)
-        for part in blocks.sums(_step_sums, self.sizes.n_step_samples, self.draw):
+        for part in blocks.sums(_step_sums, self.sizes.n_step_samples, self.draw, self.library):
             gradient += part.gradient
             direction += part.direction
-        step = network.Step(gradient.astype(self.weights.dtype, copy=False), direction)
+        drawn = gradient.astype(self.draw.dtype, copy=False)
+        step = network.Step(self.library.place(drawn), direction)
         result, _ = self._direction(step)
         run = _with_no_step(step_sizes)
         totals: list[network.Moments] = []
-        for sums in blocks.sums(_fit_sums, self.sizes.n_samples, self.draw, step.gradient, run):
+        for sums in blocks.sums(_fit_sums, self.sizes.n_samples, self.draw, self.library, drawn, run):
             totals = [one.plus(other) for one, other in zip(totals, sums, strict=True)] if totals else sums
         paths = [total.path(ridges, degrees="degrees" in extras) for total in totals]
         result |= self._errors(step, step_sizes, paths)
@@ -317,7 +317,7 @@ class _Replica:
         return result
 
     def _direction(self, step: network.Step) -> tuple[dict[str, Array], Array]:
-        direction = step.direction.astype(np.float64)
+        direction = host(step.direction)
         norm = float(np.linalg.norm(direction))
         alignment = (direction @ self.beta / norm) ** 2 if norm else 0.0
         return {"direction_norm": np.array(norm), "alignment": np.array(alignment)}, direction
@@ -332,10 +332,10 @@ class _Replica:
         extras: tuple[str, ...],
     ) -> list[network.RidgePath]:
         before, change = inputs @ self.weights.T, inputs @ step.gradient.T
-        design = np.empty_like(before)
+        design = None
         paths = []
         for step_size in run:
-            network.features_after(before, change, step_size, self.problem.activation, out=design)
+            design = network.features_after(before, change, step_size, self.problem.activation, out=design)
             paths.append(network.ridge_path(design, labels, ridges, degrees="degrees" in extras))
         return paths
 
@@ -367,12 +367,13 @@ class _Replica:
         errors = np.zeros((len(paths), len(paths[0].train_error)))
         stderr, missing = np.zeros_like(errors), np.full(len(paths), self.test == "sample")
         if self.test != "sample":
-            beta = self.beta.astype(self.weights.dtype)
+            beta = network.like(self.beta, self.weights)
             products = network.WeightProducts.of(self.weights, step.gradient, beta)
             laws = problem.activation, problem.teacher, problem.noise_variance
             for i, (step_size, path) in enumerate(zip(step_sizes, paths, strict=True)):
+                gram, overlaps = products.at(step_size)
                 try:
-                    errors[i] = products.test_error(step_size, path.coefficients, *laws)
+                    errors[i] = network.population_test_error(path.coefficients, gram, overlaps, *laws)
                 except network.NoPopulationError as reason:
                     missing[i] = True
                     if self.test == "population":
@@ -399,8 +400,8 @@ class _Replica:
         shape = (len(paths), len(paths[0].train_error))
         means, squares, gain_squares = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         rows = self.blocks.rows if self.blocks is not None else None
-        for inputs, labels in self.draw.test_blocks(self.n_test, rows):
-            losses = self._losses(inputs, labels, step, step_sizes, paths, wanted)
+        for sample in self.draw.test_blocks(self.n_test, rows):
+            losses = self._losses(*self._placed(sample), step, step_sizes, paths, wanted)
             means += losses.sum(axis=2) / self.n_test
             squares += (losses**2).sum(axis=2) / self.n_test
             gain_squares += ((losses[0] - losses) ** 2).sum(axis=2) / self.n_test
@@ -420,24 +421,35 @@ class _Replica:
     ) -> Array:
         """Squared errors (S, R, samples) of the wanted step sizes, 0 for the others."""
         before, change = inputs @ self.weights.T, inputs @ step.gradient.T
-        losses = np.zeros((len(paths), len(paths[0].train_error), len(labels)))
-        design = np.empty_like(before)
+        losses = np.zeros((len(paths), len(paths[0].train_error), labels.shape[0]))
+        design = None
         for i in np.flatnonzero(wanted):
-            network.features_after(before, change, step_sizes[i], self.problem.activation, out=design)
-            losses[i] = (labels - paths[i].coefficients.astype(design.dtype) @ design.T) ** 2
+            design = network.features_after(
+                before, change, step_sizes[i], self.problem.activation, out=design
+            )
+            losses[i] = network.losses(labels, paths[i].coefficients, design)
         return losses
 
-    def _controls(self, inputs: Matrix, labels: Matrix) -> Array:
-        """Averages over a sample whose means are known, less these."""
-        along, y = inputs.astype(np.float64, copy=False) @ self.beta, labels.astype(np.float64)
-        first, second = self.problem.teacher.hermite(3)[1:]
-        parts = (
-            y**2 - self.problem.label_variance,
-            along * y - first,
-            along**2 - 1,
-            (along**2 - 1) * y - 2 * second,
+    def _controls(self, step_inputs: Matrix, step_labels: Matrix, inputs: Matrix, labels: Matrix) -> Array:
+        """Averages over the draw whose means are known, less these: few, because each costs a coefficient."""
+        beta, teacher, sizes = self.beta, self.problem.teacher, self.sizes
+        slope, count = float(teacher.hermite(2)[1]), sizes.n_step_samples
+        direction = host(step_inputs.T @ step_labels) / count
+        seen = host(self.weights @ network.like(beta, self.weights))
+        along, y = host(inputs @ network.like(beta, inputs)), host(labels)
+        # E|b|^2 for b = X^T y/n0, from E y^2 |x|^2 for one sample and c*_1^2 for two.
+        square = _label_square_along(teacher) + self.problem.noise_variance
+        square += (sizes.dim - 1) * self.problem.label_variance
+        return np.array(
+            [
+                direction @ beta - slope,
+                direction @ direction - square / count - (1 - 1 / count) * slope**2,
+                seen @ seen * sizes.dim / sizes.width - 1,
+                np.mean(y**2) - self.problem.label_variance,
+                np.mean(along * y) - slope,
+                np.mean(along**2) - 1,
+            ]
         )
-        return np.array([part.mean() for part in parts])
 
     def _linear(self, name: str, inputs: Matrix, labels: Matrix, ridges: Array) -> dict[str, Array]:
         path = network.ridge_path(inputs, labels, ridges)
@@ -481,6 +493,12 @@ class _Replica:
         return result
 
 
+@lru_cache(maxsize=64)
+def _label_square_along(teacher: Function) -> float:
+    """E s(z)^2 z^2."""
+    return expectation(lambda z: np.square(teacher(z) * z), teacher.kinks, tolerance=1e-9)
+
+
 def _with_no_step(step_sizes: Array) -> Array:
     """The step sizes in order, each once, and zero before them: the gains are differences on the same draw."""
     return np.unique(np.append(step_sizes, 0.0))
@@ -507,15 +525,15 @@ def estimate_memory(
     Examples
     --------
     >>> print(f"{estimate_memory(Sizes(2000, 1000, 1500)) / 2**20:.0f} MiB")
-    273 MiB
+    275 MiB
     """
     n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
     item = np.dtype(dtype).itemsize
     layers = item * 2 * width * d
 
     def solution(size: int, entry: int = item) -> int:
-        # The Gram matrix, the copy that is factorised, Krylov vectors; all eigenvalues take it in float64.
-        return (2 * entry + (8 if "degrees" in extras else 0)) * size**2 + entry * 256 * size
+        # The Gram matrix, the copy that is factorised, two Krylov spaces; all eigenvalues take it in float64.
+        return (2 * entry + (8 if "degrees" in extras else 0)) * size**2 + 2 * entry * 256 * size
 
     phases = []
     if test != "sample":
@@ -541,32 +559,6 @@ def estimate_memory(
     return INTERPRETER_MEMORY + max(phases)
 
 
-def available_memory() -> int | None:
-    """Bytes that this process may still take, by the machine and by its control group; None where unknown."""
-    known = []
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        known += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    except OSError:
-        try:
-            known.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        except (ValueError, OSError, AttributeError):
-            return None
-    for group in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory")):
-        for limit, usage in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
-            try:
-                free = int((group / limit).read_text()) - int((group / usage).read_text())
-                # Cached files count as used but are given up when memory is asked for.
-                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                known.append(max(0, free + int(stat.get("inactive_file", 0))))
-            except (OSError, ValueError):
-                continue
-    return min(known) if known else None
-
-
 def simulate(
     problem: Problem,
     sizes: Sizes,
@@ -586,6 +578,8 @@ def simulate(
     executor: Executor | None = None,
     progress: bool | Callable[[int, int], object] | None = None,
     memory_limit: int | None = None,
+    backend: str = "numpy",
+    device: str | None = None,
 ) -> Outcome:
     r"""Train and test errors of the network at finite size, averaged over replicas.
 
@@ -622,7 +616,7 @@ def simulate(
         input-side vector with beta (``weights_top``, ``weights_alignment``); the degrees of freedom of the
         fits as a share of n (``degrees_of_freedom``), which take longer than the fits. With "controls" the
         means and standard errors, but not the samples in `details`, are corrected by control variates: by what
-        eight averages of known mean over the two samples explain of the replicas' differences.
+        six averages of known mean over samples and weights explain of the replicas' differences.
     block_rows : int, optional
         Go through the samples in blocks of so many rows: memory is then set by the width, the number of step
         sizes and the block, not by n. The same numbers to rounding; not with the extras that need the samples as
@@ -637,6 +631,10 @@ def simulate(
         function that is called with the number of replicas done and their total.
     memory_limit : int, optional
         Bytes that the run may take; by default what is available. A run that cannot fit is refused.
+    backend : {"numpy", "torch", "array_api_strict"}
+        Library that computes; all see the same draws, which NumPy makes, and give the same numbers to rounding.
+    device : str, optional
+        Where torch computes: "cpu" (default), "cuda", … It must know float64. Not tested on a GPU by us.
 
     Returns
     -------
@@ -655,8 +653,12 @@ def simulate(
     _check_options(seed, dtype, test, n_test)
     if "controls" in names and replicas < CONTROLLED:
         raise ValueError(f"controls need at least {CONTROLLED} replicas, got {replicas}")
+    library = _checked_library(backend, device)
     if workers is not None:
         _check_whole("workers", workers, 1)
+    elif device not in (None, "cpu"):
+        # One process fills a device; several would share its memory.
+        workers = 1
     options: dict[str, Any] = {
         "seed": seed,
         "dtype": dtype,
@@ -664,6 +666,8 @@ def simulate(
         "n_test": n_test or default_n_test(sizes),
         "extras": names,
         "block_rows": block_rows,
+        "backend": backend,
+        "device": device,
     }
     blocks = _checked_blocks(block_rows, parts, names, executor)
     started = time.perf_counter()
@@ -671,30 +675,28 @@ def simulate(
         sizes, dtype=dtype, test=test, extras=names, block_rows=block_rows, n_step_sizes=len(steps) + 1
     )
     tasks = [(problem, sizes, steps, penalties, options | {"replica": index}) for index in range(replicas)]
-    with _reporting(progress, replicas) as report:
+    with reporting(progress, replicas) as report:
         if blocks is not None and parts > 1:
             results = []
             for index in range(replicas):
                 draw = Draw(problem, sizes, seed, index, dtype)
-                with _blas().limit(limits=1):
-                    work = _Replica(draw, test, options["n_test"], blocks)
+                with _one_thread(library):
+                    work = _Replica(draw, test, options["n_test"], blocks, library)
                     results.append(report.counted(work.run(steps, penalties, names)))
         elif executor is not None:
-            results = _collect([executor.submit(_task, *task) for task in tasks], report)
+            results = collect([executor.submit(_task, *task) for task in tasks], report)
         else:
             limit = available_memory() if memory_limit is None else memory_limit
             limit = sys.maxsize if limit is None else limit
             small = replicas * _work(sizes, len(steps)) < SMALL_WORK
-            workers = _choose_workers(problem, workers, replicas, small, limit // need)
-            _check_memory(sizes, workers, need, limit)
+            workers = choose_workers(problem, workers, replicas, small, limit // need)
+            check_memory(sizes, workers, need, limit)
             if workers * need > LARGE_MEMORY:
-                report.say(
-                    f"{replicas} replicas on {workers} workers: {_gib(workers * need)} of {_gib(limit)}"
-                )
+                report.say(f"{replicas} replicas on {workers} workers: {gib(workers * need)} of {gib(limit)}")
             if workers == 1:
                 results = [report.counted(_task(*task)) for task in tasks]
             else:
-                results = _run_on_processes(workers, tasks, report)
+                results = run_on_processes(workers, _task, tasks, report)
     samples = {name: np.stack([result[name] for result in results]) for name in results[0]}
     test_stderr = samples.pop("test_stderr")
     counted = samples
@@ -716,6 +718,7 @@ def simulate(
         "replicas": replicas,
         "seed": seed,
         "dtype": dtype,
+        "backend": backend,
         "test": np.where(sampled.any(axis=(0, 2)), "sample", "population").tolist(),
         "n_test": options["n_test"],
         "test_stderr": np.sqrt((test_stderr**2).mean(axis=0) / replicas),
@@ -727,6 +730,7 @@ def simulate(
             "python": platform.python_version(),
             "numpy": np.__version__,
             "scipy": scipy.__version__,
+            **library.version(),
         },
     }
     return Outcome(problem, sizes, steps, penalties, "simulation", values, stderr, tuple(notes), details)
@@ -740,7 +744,8 @@ def _controlled(sample: Array, controls: Array) -> Array:
     """
     values = sample.reshape(len(sample), -1)
     columns = np.column_stack([np.ones(len(sample)), controls])
-    inverse = np.linalg.inv(columns.T @ columns)
+    # An average that does not vary, such as |W0 beta|^2 in one dimension, explains nothing.
+    inverse = np.linalg.pinv(columns.T @ columns, hermitian=True)
     coefficients = inverse @ columns.T @ values
     # Leaving out row i changes the coefficients by -(A^T A)^-1 a_i r_i, with its residual r_i outside the fit.
     leverage = np.einsum("ij,jk,ik->i", columns, inverse, columns)
@@ -777,7 +782,7 @@ def _checked_extras(extras: Sequence[str]) -> tuple[str, ...]:
 
 def _checked_blocks(
     block_rows: int | None, parts: int, extras: tuple[str, ...], executor: Executor | None = None
-) -> _Blocks | None:
+) -> Blocks | None:
     _check_whole("parts", parts, 1)
     if block_rows is None:
         if parts > 1:
@@ -791,7 +796,7 @@ def _checked_blocks(
         )
     if parts > 1 and executor is None:
         raise ValueError(f"parts need an executor to run on; got parts={parts} without")
-    return _Blocks(block_rows, parts, executor)
+    return Blocks(block_rows, parts, executor)
 
 
 def _task(
@@ -807,155 +812,3 @@ def _work(sizes: Sizes, n_steps: int) -> float:
     return products + (n_steps + 1) * (
         min(n, width) ** 2 * (max(n, width) + 1.5 * min(n, width)) + 60.0 * width**2
     )
-
-
-def _choose_workers(problem: Problem, workers: int | None, replicas: int, small: bool, fitting: int) -> int:
-    """Number of processes, for the cores there are and the number that fits into memory."""
-    if workers is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return 1 if small or not _picklable(problem) else max(1, min(cores, replicas, fitting))
-    if min(workers, replicas) > 1 and not _picklable(problem):
-        raise ValueError(
-            "the activation or teacher cannot be sent to worker processes: define it at the top of a module "
-            "(no lambda), write it as an expression, or use workers=1"
-        )
-    return min(workers, replicas)
-
-
-def _picklable(problem: Problem) -> bool:
-    try:
-        pickle.dumps(problem)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False
-    return True
-
-
-def _check_memory(sizes: Sizes, workers: int, need: int, limit: int) -> None:
-    if workers * need > limit:
-        remedy = f"workers={limit // need}" if limit >= need else "block_rows=1000, smaller sizes"
-        raise MemoryError(
-            f"{sizes} needs about {_gib(need)} for each of {workers} workers, and {_gib(limit)} are "
-            f"available: use {remedy} or dtype='float32'"
-        )
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.3g} GiB"
-
-
-class _Report:
-    """Counts finished replicas and shows them: to a function, on a bar, or not at all."""
-
-    def __init__(self, progress: bool | Callable[[int, int], object] | None, total: int) -> None:
-        self.total, self.done = total, 0
-        self.call = progress if callable(progress) else None
-        self.wanted = progress is True or (progress is None and sys.stderr.isatty())
-        self.started = time.monotonic()
-        self.bar: Any = None
-
-    def say(self, message: str) -> None:
-        """State something before the run, where the bar would be."""
-        logger.info(message)
-        if self.wanted:
-            sys.stderr.write(f"{message}\n")
-
-    def tick(self) -> None:
-        """Show the bar once the run is known to be a long one."""
-        if not self.wanted:
-            return
-        if self.bar is None and time.monotonic() - self.started > SLOW_SECONDS:
-            try:
-                from rich.console import Console
-                from rich.progress import (
-                    BarColumn,
-                    MofNCompleteColumn,
-                    Progress,
-                    TextColumn,
-                    TimeRemainingColumn,
-                )
-            except ImportError:
-                self.wanted = False
-                return
-            columns = TextColumn("replicas"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self.bar.add_task("replicas", total=self.total, completed=self.done)
-            self.bar.start()
-
-    def counted(self, result: dict[str, Array]) -> dict[str, Array]:
-        """Count one finished replica and pass its result on."""
-        self.done += 1
-        self.tick()
-        if self.call is not None:
-            self.call(self.done, self.total)
-        if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=self.done)
-        return result
-
-
-@contextmanager
-def _reporting(progress: bool | Callable[[int, int], object] | None, total: int) -> Iterator[_Report]:
-    report = _Report(progress, total)
-    try:
-        yield report
-    finally:
-        if report.bar is not None:
-            report.bar.stop()
-
-
-def _collect(futures: list[Future[dict[str, Array]]], report: _Report) -> list[dict[str, Array]]:
-    """Results in the order of the futures; on an error or Ctrl-C those not yet started are cancelled."""
-    try:
-        pending = set(futures)
-        while pending:
-            finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-            report.tick()
-            for future in finished:
-                report.counted(future.result())
-        return [future.result() for future in futures]
-    finally:
-        for future in futures:
-            future.cancel()
-
-
-def _run_on_processes(
-    workers: int, tasks: Sequence[tuple[Any, ...]], report: _Report
-) -> list[dict[str, Array]]:
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
-    try:
-        with _without_main(tasks[0][0]):
-            futures = [pool.submit(_task, *task) for task in tasks]
-        return _collect(futures, report)
-    except BrokenProcessPool:
-        raise RuntimeError(
-            f"a worker process died when {report.done} of {report.total} replicas were done, most likely for "
-            f"lack of memory: use fewer than {workers} workers, smaller sizes or dtype='float32'. A script "
-            "that defines its own activation or teacher must call simulate under `if __name__ == '__main__':`"
-        ) from None
-    except BaseException:
-        # Ctrl-C: a running replica may take minutes, so its process is ended rather than waited for.
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _start_worker() -> None:
-    # Ctrl-C reaches every process of the terminal: workers end silently, the parent reports.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@contextmanager
-def _without_main(problem: Problem) -> Iterator[None]:
-    """Let processes start without running the user's script, unless the problem uses a function from it."""
-    main = sys.modules["__main__"]
-    if b"__main__" in pickle.dumps(problem):
-        yield
-        return
-    # Spawned processes look up the script here; a script without a `__main__` guard would start itself again.
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

@@ -1,6 +1,7 @@
 """Where tasks run: processes of this machine, a Dask cluster, or any concurrent.futures executor."""
 
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -31,6 +32,8 @@ from firststep.store import NUMBERS_VERSION
 MOST_DEATHS = 3
 # Between two looks at signals and at other runs.
 WAIT_SECONDS = 0.2
+# Between two counts of a cluster's workers.
+COUNT_SECONDS = 2.0
 
 logger = logging.getLogger("firststep")
 
@@ -42,11 +45,14 @@ class WorkerLostError(RuntimeError):
 class Backend(Protocol):
     """An executor with what the driver must know besides."""
 
-    workers: int
     # Whether one death of a worker breaks all that is under way.
     fragile: bool
     # Losses of a task alone in the pool after which it is given up.
     patience: int
+
+    @property
+    def workers(self) -> int:
+        """Tasks that can run at the same time."""
 
     def submit(self, task: Task) -> "Future[Finished]":
         """Start a task."""
@@ -198,6 +204,9 @@ class DaskBackend:
             dask: Any = import_module("distributed")
         except ImportError as error:
             raise ImportError("--scheduler needs dask.distributed: install firststep[dask]") from error
+        # Dask tells of a lost connection in tracebacks; we do in a sentence.
+        for part in ("client", "core", "utils"):
+            logging.getLogger(f"distributed.{part}").setLevel(logging.CRITICAL)
         self._cluster: Any = None
         self._client: Any
         try:
@@ -220,10 +229,23 @@ class DaskBackend:
                 self._client = dask.Client(address, timeout=timeout)
         except (OSError, ValueError) as error:
             raise RuntimeError(f"no Dask scheduler answers at {address!r}: {error}") from error
-        known = self._client.scheduler_info(n_workers=-1)["workers"]
-        self._check(address, known)
-        self.workers = max(1, sum(worker["nthreads"] for worker in known.values()))
-        self.function = function
+        self.address, self.function = address, function
+        self._workers, self._counted = 1, -math.inf
+        self._check(address, self._client.scheduler_info(n_workers=-1)["workers"])
+
+    @property
+    def workers(self) -> int:
+        """Threads of all workers; counted again now and then, because a queue starts them one by one."""
+        if time.monotonic() - self._counted > COUNT_SECONDS:
+            try:
+                self._workers = max(1, sum(self._client.nthreads().values()))
+            except (OSError, TimeoutError, RuntimeError) as error:
+                raise RuntimeError(
+                    f"the Dask scheduler {self.address} does not answer any more; what was finished is "
+                    "stored: start it again, and run the same command to go on"
+                ) from error
+            self._counted = time.monotonic()
+        return self._workers
 
     def submit(self, task: Task) -> "Future[Finished]":
         """Start a task.
@@ -241,11 +263,14 @@ class DaskBackend:
             else:
                 future.set_result(result)
 
-        self._client.submit(self.function, task, pure=False).add_done_callback(deliver)
+        here = worker_version()
+        self._client.submit(compute_alike, self.function, here, task, pure=False).add_done_callback(deliver)
         return future
 
     def renew(self, alone: bool) -> None:
-        """Nothing to replace: Dask restarts its workers."""
+        """Nothing to replace, because Dask restarts its workers; but without a scheduler all is lost."""
+        self._counted = -math.inf
+        logger.debug("%d workers are left", self.workers)
 
     def _check(self, address: str, known: dict[str, Any]) -> None:
         """Refuse workers whose numbers would be others."""
@@ -255,7 +280,7 @@ class DaskBackend:
             logger.warning(
                 "some workers run several threads; start them with --nthreads 1 for equal last digits"
             )
-        here = (__version__, NUMBERS_VERSION)
+        here = worker_version()
         for place, there in self._client.run(worker_version).items():
             if there != here:
                 self._client.close()
@@ -273,6 +298,15 @@ class DaskBackend:
 def worker_version() -> tuple[str, dict[str, int]]:
     """Version of the package where this runs."""
     return __version__, NUMBERS_VERSION
+
+
+def compute_alike(
+    function: Callable[[Task], Finished], wanted: tuple[str, dict[str, int]], task: Task
+) -> Finished:
+    """Run a task, unless this worker came late with another version than the driver's."""
+    if worker_version() != wanted:
+        raise RuntimeError(f"a worker has firststep {__version__}, the driver {wanted[0]}: install the same")
+    return function(task)
 
 
 def default_workers() -> int:

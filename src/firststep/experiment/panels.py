@@ -1,4 +1,4 @@
-"""Figures of experiments as plain data: which numbers go where; drawing is the business of figures.py."""
+"""Figures of experiments as plain data: which numbers go where; drawing is the business of `firststep.figures`."""
 
 import csv
 import math
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from firststep import figures
-from firststep.experiment.points import Point, expand
+from firststep.experiment.points import RATIO_SIZES, Point, expand
 from firststep.experiment.results import Predicted, Results, SpectrumResult
 from firststep.experiment.schema import FigureSection
 from firststep.experiment.work import FOLLOWED, OVERLAPS, SPIKES
@@ -50,10 +50,19 @@ AXES = {
 WORDS = figures.WORDS | {
     "risk": "test error without the noise",
     "weights_top": "largest singular value of W₁",
-    "weights_alignment": "squared overlap of its vector with β",
+    "weights_alignment": "squared overlap with β",
 }
 MATRICES = {"features": "F/√n", "weights": "W₁"}
-MONOMIALS = {"h1": "z", "h2": "H₂(z)", "h3": "H₃(z)", "z2": "z²", "z3": "z³", "beta": "β", "direction": "b"}
+MONOMIALS = {
+    "h1": "z",
+    "h2": "H₂(z)",
+    "h3": "H₃(z)",
+    "h4": "H₄(z)",
+    "z2": "z²",
+    "z3": "z³",
+    "beta": "β",
+    "direction": "b",
+}
 # Windows beyond this one are thinner than a line.
 LAST_LEVEL = 12
 LINE_STYLES = ("solid", "dashed", "dotted", "dashdot")
@@ -82,14 +91,20 @@ def _stderr(row: Mapping[str, Any], quantity: str) -> float:
     return math.nan if found is None else float(found)
 
 
-def _rows(outcomes: Iterable[Outcome], coordinates: Mapping[Any, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Outcomes as flat rows with the values of what is swept."""
+def _rows(
+    outcomes: Iterable[Outcome], coordinates: Mapping[Any, Mapping[str, Any]], x: str = ""
+) -> list[dict[str, Any]]:
+    """Outcomes as flat rows with the values of what is swept; a ratio along x as the whole sizes have it."""
     rows = []
     for outcome in outcomes:
+        place = {}
+        if x in RATIO_SIZES:
+            left, right = (float(getattr(outcome.sizes, name)) for name in RATIO_SIZES[x])
+            place = {x: left / right}
         for row in outcome.rows():
             pair = (outcome.problem.key, outcome.sizes, row["step_size"], row["ridge"])
             if pair in coordinates:
-                rows.append({"noise_std": outcome.problem.noise_std, **row, **coordinates[pair]})
+                rows.append({"noise_std": outcome.problem.noise_std, **row, **coordinates[pair], **place})
     return rows
 
 
@@ -109,32 +124,30 @@ def _described(coordinates: Mapping[str, Any], varying: Sequence[str]) -> str:
     return ", ".join(parts) or "all"
 
 
-def _settings(results: Results) -> str:
-    """Problem and sizes in two lines, without what is swept."""
-    point = results.points[0]
-    outcome = Outcome(point.problem, point.sizes, np.array([1.0]), np.array([1.0]), "", {})
-    swept = set(results.experiment.sweep.axes())
+def _settings(results: Results, replicas: Iterable[int] | None = None) -> str:
+    """Problem, sizes and number of replicas in two lines, without what is swept."""
+    cells = {
+        point.sizes: Outcome(point.problem, point.sizes, np.array([1.0]), np.array([1.0]), "", {})
+        for point in results.points
+    }
+    outcomes = list(cells.values())
     lines = []
-    if not swept & {"activation", "teacher"}:
-        lines.append(figures.problem_text(outcome))
-    sizes = [
-        f"{symbol} = {number_text(values[0])}"
-        for symbol, name in (("n", "n_samples"), ("d", "dim"), ("N", "width"))
-        if len(values := sorted({getattr(p.sizes, name) for p in results.points})) == 1
-    ]
+    if len({point.problem.key for point in results.points}) == 1:
+        lines.append(figures.problem_text(outcomes[0]))
+    facts = figures.common_sizes(outcomes)
     ridges = {p.ridge for p in results.points}
-    if len(ridges) == 1:
-        sizes.append(f"λ = {number_text(next(iter(ridges)))}")
-    return "\n".join([*lines, ", ".join(sizes)])
-
-
-def _points_label(results: Results) -> str:
-    counts = sorted({outcome.details["replicas"] for outcome in results.simulated})
-    return (
-        f"simulation ± 1 standard error ({' to '.join(map(str, {counts[0], counts[-1]}))} replicas)"
-        if counts
-        else ""
-    )
+    # A spectrum does not depend on the ridge.
+    fitted = results.experiment.simulation is not None or results.experiment.theory
+    if len(ridges) == 1 and fitted and replicas is None:
+        facts.append(f"λ = {number_text(next(iter(ridges)))}")
+    counts = replicas
+    if counts is None:
+        counts = (outcome.details["replicas"] for outcome in results.simulated)
+    shown = sorted(set(counts) - {0})
+    if shown:
+        ends = str(shown[0]) if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
+        facts.append(f"{ends} replica{'s' if shown[-1] > 1 else ''}")
+    return "\n".join([*lines, ", ".join(facts)])
 
 
 def against_step(results: Results, section: FigureSection) -> Figure:
@@ -146,16 +159,17 @@ def against_step(results: Results, section: FigureSection) -> Figure:
     problems = {outcome.problem.key: outcome.problem for outcome in outcomes}
     if len(problems) == 1 and section.options.get("linear", True):
         linear = best_linear_error(next(iter(problems.values())))
-    return figures.errors_against_step(
+    figure = figures.errors_against_step(
         outcomes,
         quantities=section.quantities or ("train_error", "test_error"),
         linear=linear,
         y_scale=section.options.get("y_scale", "linear"),
     )
+    return replace(figure, title=_settings(results))
 
 
 def _source(entry: Predicted) -> str:
-    """The name by which figures.py knows a theory; a labelled variant is a source of its own."""
+    """The name by which `firststep.figures` knows a theory; a labelled variant is a source of its own."""
     return entry.theory.label or entry.theory.name
 
 
@@ -184,21 +198,25 @@ def against(results: Results, section: FigureSection) -> Figure:
             ]
         series += _bounds(results, section, quantity)
         for style, entry in zip(LINE_STYLES, results.predicted, strict=False):
-            rows = _rows(entry.curve, _coordinates(results, entry))
+            rows = _rows(entry.curve, _coordinates(results, entry), x)
             label = figures.SOURCES.get(entry.label, entry.label)
-            shade = "theory" if len(settings) == 1 else "linear"
+            grey = "theory" if len(settings) == 1 else "linear"
             if rows:
-                series.append(Series("line", label=label, role=shade, style=style))
+                series.append(Series("line", label=label, role=grey, style=style))
+            lines: dict[tuple[tuple[float, ...], tuple[float, ...]], list[str]] = {}
             for setting, role in zip(settings, roles, strict=True):
                 chosen = sorted(_chosen(rows, varying, setting), key=lambda row: row[x])
-                shade = "theory" if len(settings) == 1 else role
-                xs, ys = [row[x] for row in chosen], [_value(row, quantity) for row in chosen]
-                series.append(Series("line", x=tuple(xs), y=tuple(ys), role=shade, style=style))
+                curve = tuple(row[x] for row in chosen), tuple(_value(row, quantity) for row in chosen)
+                lines.setdefault(curve, []).append(role)
+            for (xs, ys), owners in lines.items():
+                # A theory that what is swept does not concern has one line for all settings.
+                shade = owners[0] if len(owners) == 1 and len(settings) > 1 else grey
+                series.append(Series("line", x=xs, y=ys, role=shade, style=style))
         series += _published(section, quantity)
-        rows = _rows(results.simulated, _coordinates(results))
+        rows = _rows(results.simulated, _coordinates(results), x)
         if rows:
             shade = "simulation" if len(settings) == 1 else "linear"
-            series.append(Series("points", label=_points_label(results), role=shade))
+            series.append(Series("points", label=figures.SOURCES["simulation"], role=shade))
         for setting, role in zip(settings, roles, strict=True):
             chosen = sorted(_chosen(rows, varying, setting), key=lambda row: row[x])
             if chosen:
@@ -248,7 +266,7 @@ def _bounds(results: Results, section: FigureSection, quantity: str) -> list[Ser
     drawn = []
     if section.options.get("linear", True):
         level = best_linear_error(problem) - offset
-        name = "best linear predictor (bounds kernels)"
+        name = "kernel bound (best linear)"
         drawn.append(Series("hlines", y=(level,), label=name, role="linear", style="dotted"))
     if section.options.get("neuron", False):
         level = best_neuron(problem).error + problem.noise_variance - offset
@@ -299,15 +317,24 @@ def weights(results: Results, section: FigureSection) -> Figure:
     return replace(figure, panels=tuple(panels))
 
 
+def _lowered(number: int) -> str:
+    return str(number).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+
+
 def universality(results: Results, section: FigureSection) -> Figure:
     """The network, the spiked approximations F_l and the Gaussian equivalent on the same draws."""
     kinds = [("", "network", "setting1", "points")]
     kinds += [
-        (f"spiked{count}_", f"F_{count}", f"setting{count + 1}", "line")
+        (f"spiked{count}_", f"F{_lowered(count)}", f"setting{count + 1}", "line")
         for count in section.options.get("spikes", (1, 2, 3))
     ]
     kinds += [
-        (f"gaussian{count}_", f"Gaussian equivalent with {count} spikes", f"setting{count + 1}", "gaussian")
+        (
+            f"gaussian{count}_",
+            f"Gaussian, {count} spike{'s'[: count != 1]}",
+            f"setting{count + 1}",
+            "gaussian",
+        )
         for count in section.options.get("spikes", (1, 2, 3))
     ]
     rows = _rows(results.simulated, _coordinates(results))
@@ -352,7 +379,7 @@ def staircase(results: Results, section: FigureSection) -> Figure:
             xs, ys = _levels(largest, quantity, low, high, options)
             series.append(Series("line", x=xs, y=ys, label=label, role=role, style=style))
         panels.append(replace(panel, series=tuple(series)))
-    return replace(figure, panels=tuple(panels), title=_settings(results))
+    return replace(figure, panels=tuple(panels))
 
 
 def _levels(
@@ -401,7 +428,7 @@ def spectrum(results: Results, section: FigureSection) -> Figure:
         step = min(result.drawn, key=lambda s: abs(_step_coordinate(results, s, result) - place))
         value = number_text(round(_step_coordinate(results, step, result), 4))
         panels.append(_spectrum_panel(result, step, f"{'α' if exponents else 'η'} = {value}"))
-    return Figure(_settings(results), tuple(panels))
+    return Figure(_settings(results, map(len, result.drawn.values())), tuple(panels))
 
 
 def _spectrum_panel(result: SpectrumResult, step: float, name: str) -> Panel:
@@ -499,7 +526,7 @@ def ladder(results: Results, section: FigureSection) -> Figure:
         shown = {name: at for name, at in figures.THRESHOLDS.items() if xs and min(xs) < at < max(xs)}
         marks = [Series("vlines", x=tuple(shown.values()), names=tuple(shown), role="threshold")]
     x_label = AXES["step_exponent" if exponents else "step_size"]
-    side = "left" if of == "features" else "input-side"
+    side = "left vectors" if of == "features" else "input-side vectors"
     panels = (
         Panel(
             (*marks, *values),
@@ -507,9 +534,9 @@ def ladder(results: Results, section: FigureSection) -> Figure:
             y_label=f"largest singular values of {MATRICES[of]}",
             y_scale="log",
         ),
-        Panel((*marks, *shares), x_label=x_label, y_label=f"squared overlap of the {side} vector"),
+        Panel((*marks, *shares), x_label=x_label, y_label=f"overlap² of {side}", y_range=(-0.03, 1.05)),
     )
-    return Figure(_settings(results), panels)
+    return Figure(_settings(results, map(len, result.drawn.values())), panels)
 
 
 def _mean_points(
@@ -554,7 +581,8 @@ def distances(results: Results, section: FigureSection) -> Figure:
                 y_scale="log",
             )
         )
-    return Figure(_settings(results), tuple(panels))
+    counts = [len(entries) for by_size in found.values() for entries in by_size.values()]
+    return Figure(_settings(results, counts), tuple(panels))
 
 
 KINDS: dict[str, Callable[[Results, FigureSection], Figure]] = {

@@ -25,7 +25,7 @@ MOST_POINTS = 2_000_000
 PROBLEM_NAMES = ("activation", "teacher", "noise_std", "rows", "readout", "initial_output")
 
 # Ratios as equations: left = value * right.
-_RATIOS = {
+RATIO_SIZES = {
     "phi": ("dim", "n_samples"),
     "psi": ("dim", "width"),
     "psi1": ("n_samples", "dim"),
@@ -76,10 +76,10 @@ def resolve_sizes(given: Mapping[str, float]) -> Sizes:
     known = {
         name: float(given[name]) for name in ("n_samples", "dim", "width", "n_step_samples") if name in given
     }
-    open_ratios = {name: float(value) for name, value in given.items() if name in _RATIOS}
+    open_ratios = {name: float(value) for name, value in given.items() if name in RATIO_SIZES}
     while open_ratios:
         for name, value in open_ratios.items():
-            left, right = _RATIOS[name]
+            left, right = RATIO_SIZES[name]
             if left in known and right in known:
                 raise ValueError(f"{name} contradicts or repeats {left} and {right}: leave one of them out")
             if left in known or right in known:

@@ -25,6 +25,7 @@ from firststep.experiment.points import (
     theory_spec,
 )
 from firststep.experiment.schema import Experiment, SimulationSection, TheorySection
+from firststep.experiment.work import SPIKES
 from firststep.gaussian import Array
 from firststep.problem import Outcome
 from firststep.store import Store, subject_key
@@ -102,31 +103,89 @@ class Results:
         """For each theory and quantity: points compared, and median and largest distance.
 
         Distances are in standard errors of the simulated mean; `relative` is the largest difference as a
-        share of the predicted error.
+        share of the predicted value. Spikes of spectra are compared with the predicted ones, and Gaussian
+        equivalents with the spiked features that they stand for, pair by pair on the same draws.
         """
         found = []
         for entry in self.predicted:
+            # Random features are drawn beside networks for what a step does, not as a theory of it.
+            if entry.theory.name == "random_features" and any(point.step_size for point in self.points):
+                continue
             for quantity in self.experiment.compare:
-                distances, relative = [], []
-                for simulated, predicted in _matched(self.simulated, entry.points):
-                    if quantity not in simulated.stderr or quantity not in predicted.values:
-                        continue
-                    z, share = _distances(simulated, predicted, quantity)
-                    distances += z.tolist()
-                    relative += share.tolist()
-                known = [abs(z) for z in distances if math.isfinite(z)]
-                if known:
-                    found.append(
-                        {
-                            "theory": entry.label,
-                            "quantity": quantity,
-                            "points": len(known),
-                            "median": float(np.median(known)),
-                            "largest": max(known),
-                            "relative": max((abs(x) for x in relative if math.isfinite(x)), default=math.nan),
-                        }
-                    )
+                pairs = [
+                    _distances(simulated, predicted, quantity)
+                    for simulated, predicted in _matched(self.simulated, entry.points)
+                    if quantity in simulated.stderr and quantity in predicted.values
+                ]
+                found += _agreement(entry.label, quantity, pairs)
+        for result in self.spectra:
+            found += _spike_agreement(result)
+        if self.experiment.simulation is not None and "gaussian" in self.experiment.simulation.extras:
+            found += _gaussian_agreement(self.simulated)
         return found
+
+
+def _agreement(theory: str, quantity: str, pairs: Sequence[tuple[Any, Any]]) -> list[dict[str, Any]]:
+    """Median and largest of distances and relative differences, or nothing where none is known."""
+    known = [abs(z) for distances, _ in pairs for z in np.ravel(distances) if math.isfinite(z)]
+    shares = [abs(x) for _, relative in pairs for x in np.ravel(relative) if math.isfinite(x)]
+    if not known:
+        return []
+    return [
+        {
+            "theory": theory,
+            "quantity": quantity,
+            "points": len(known),
+            "median": float(np.median(known)),
+            "largest": max(known),
+            "relative": max(shares, default=math.nan),
+        }
+    ]
+
+
+def _in_stderr(samples: Any, expected: Any) -> tuple[Any, Any]:
+    """Distance of the mean over the first axis in standard errors, and as a share of what is expected."""
+    samples = np.asarray(samples, float)
+    difference = samples.mean(axis=0) - expected
+    with np.errstate(divide="ignore", invalid="ignore"):
+        stderr = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
+        return difference / stderr, difference / expected
+
+
+def _spike_agreement(result: SpectrumResult) -> list[dict[str, Any]]:
+    """Singular values outside the bulk, and the overlap that is predicted to be each one's largest."""
+    values: dict[int, list[tuple[Any, Any]]] = {}
+    overlaps: dict[int, list[tuple[Any, Any]]] = {}
+    for step, entries in result.drawn.items():
+        predicted = result.predicted.get(step)
+        if predicted is None or len(entries) < 2:
+            continue
+        for place, eigenvalue in enumerate(predicted["outliers"]):
+            drawn = [math.sqrt(entry["outliers"][place]) for entry in entries]
+            values.setdefault(place, []).append(_in_stderr(drawn, math.sqrt(eigenvalue)))
+            column = int(np.nanargmax(predicted["overlaps"][place]))
+            shares = [entry["overlaps"][place, column] for entry in entries]
+            overlaps.setdefault(place, []).append(_in_stderr(shares, predicted["overlaps"][place, column]))
+    found = []
+    for place in values:
+        found += _agreement("predicted spectrum", f"spike {place + 1}: singular value", values[place])
+        found += _agreement("predicted spectrum", f"spike {place + 1}: overlap", overlaps[place])
+    return found
+
+
+def _gaussian_agreement(simulated: Sequence[Outcome]) -> list[dict[str, Any]]:
+    found = []
+    for spikes in SPIKES:
+        for quantity in ("train_error", "test_error"):
+            pairs = []
+            for outcome in simulated:
+                samples = outcome.details["samples"]
+                pair = [samples.get(f"{kind}{spikes}_{quantity}") for kind in ("gaussian", "spiked")]
+                if pair[0] is not None and pair[1] is not None and len(pair[0]) > 1:
+                    distances, _ = _in_stderr(pair[0] - pair[1], 0.0)
+                    pairs.append((distances, (pair[0] - pair[1]).mean(axis=0) / pair[1].mean(axis=0)))
+            found += _agreement(f"Gaussian equivalent of F_{spikes}", quantity, pairs)
+    return found
 
 
 def _identity(point: Point) -> tuple[Any, ...]:

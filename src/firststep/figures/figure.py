@@ -1,4 +1,4 @@
-"""Figures as plain data, drawn one way: theory as lines, simulation as points ± one standard error."""
+"""Figures as plain data, and how matplotlib draws them."""
 
 import io
 import math
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from firststep.problem import Outcome
+from firststep.figures.style import colour, number_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,73 +24,6 @@ STYLES = ("solid", "dashed", "dotted", "dashdot")
 SCALES = ("linear", "log")
 FORMATS = ("png", "svg", "pdf")
 
-# The l-th spike enters at alpha = (l-1)/(2l) [Moniri24]: the second, third and fourth.
-THRESHOLDS = {"1/4": 1 / 4, "1/3": 1 / 3, "3/8": 3 / 8}
-
-# Windows beyond this one are thinner than a line; theory.staircase counts no more spikes either.
-LAST_WINDOW = 20
-
-# One role, one colour, in every figure. The hues are Okabe and Ito's, told apart by colour-blind readers,
-# deepened for white paper and lightened for dark.
-PALETTES: dict[str, dict[str, str]] = {
-    "light": {
-        "paper": "#ffffff",
-        "ink": "#1f2328",
-        "grid": "#e8eaed",
-        "theory": "#0072b2",
-        "simulation": "#d55e00",
-        "staircase": "#00825f",
-        "random_features": "#b0508a",
-        "linear": "#5c636a",
-        "threshold": "#8b9198",
-        "setting1": "#0072b2",
-        "setting2": "#d55e00",
-        "setting3": "#b0508a",
-        "setting4": "#a87400",
-        "setting5": "#2b96d1",
-        "setting6": "#00825f",
-    },
-    "dark": {
-        "paper": "#16191d",
-        "ink": "#e6e8ea",
-        "grid": "#2c3137",
-        "theory": "#56b4e9",
-        "simulation": "#ff9a57",
-        "staircase": "#35c89b",
-        "random_features": "#e59cc6",
-        "linear": "#b4bac0",
-        "threshold": "#7d848b",
-        "setting1": "#56b4e9",
-        "setting2": "#ff9a57",
-        "setting3": "#e59cc6",
-        "setting4": "#e8c15c",
-        "setting5": "#9fd6f5",
-        "setting6": "#35c89b",
-    },
-}
-SETTING_COLOURS = 6
-# Beyond six settings the colour is a place on this ramp (viridis without its palest end).
-RAMP = ("#440154", "#443983", "#31688e", "#21918c", "#35b779", "#7fbf2c")
-DARK_RAMP = ("#8c6bd0", "#6f8fdc", "#4fa8c9", "#3fc1a6", "#8bd46a", "#e6e04c")
-
-WORDS = {
-    "train_error": "train error",
-    "test_error": "test error",
-    "train_gain": "gain in train error",
-    "test_gain": "gain in test error",
-    "train_mse": "train error without the penalty",
-    "readout_norm_squared": "squared norm of the readout",
-    "degrees_of_freedom": "degrees of freedom / n",
-}
-SOURCES = {
-    "simulation": "simulation ± 1 standard error",
-    "unified": "unified theory",
-    "staircase": "staircase (infinite n)",
-    "random_features": "random features (no step)",
-}
-SOURCE_ROLES = {"simulation": "simulation", "staircase": "staircase", "random_features": "random_features"}
-SOURCE_STYLES = {"staircase": "dashed", "random_features": "dashdot"}
-
 # Points, for a figure as wide as a slide.
 TITLE_SIZE = 14
 LABEL_SIZE = 13
@@ -101,7 +34,8 @@ NAME_SIZE = 10.5
 _DRAWING = threading.Lock()
 
 
-def _floats(values: Iterable[float | None]) -> tuple[float, ...]:
+def floats(values: Iterable[float | None]) -> tuple[float, ...]:
+    """Numbers as a series keeps them; a gap is NaN."""
     return tuple(math.nan if value is None else float(value) for value in values)
 
 
@@ -142,7 +76,7 @@ class Series:
 
     def __post_init__(self) -> None:
         for name in ("x", "y", "error", "upper"):
-            object.__setattr__(self, name, _floats(getattr(self, name)))
+            object.__setattr__(self, name, floats(getattr(self, name)))
         object.__setattr__(self, "names", tuple(self.names))
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {self.kind!r}")
@@ -235,294 +169,6 @@ def _jsonable(value: Any) -> Any:
     return value
 
 
-def colour(role: str, theme: str = "light") -> str:
-    """Hexadecimal colour of a role: a name in `PALETTES`, or ``"ramp:0.4"`` for a place between 0 and 1.
-
-    Examples
-    --------
-    >>> colour("theory"), colour("ramp:0")
-    ('#0072b2', '#440154')
-    """
-    if theme not in PALETTES:
-        raise ValueError(f"theme must be one of {', '.join(PALETTES)}; got {theme!r}")
-    if role.startswith("ramp:"):
-        stops = RAMP if theme == "light" else DARK_RAMP
-        place = min(max(float(role[5:]), 0.0), 1.0) * (len(stops) - 1)
-        left = min(int(place), len(stops) - 2)
-        channels = (
-            round(
-                int(stops[left][i : i + 2], 16) * (left + 1 - place)
-                + int(stops[left + 1][i : i + 2], 16) * (place - left)
-            )
-            for i in (1, 3, 5)
-        )
-        return "#" + "".join(f"{channel:02x}" for channel in channels)
-    if role not in PALETTES[theme]:
-        raise ValueError(f"role must be one of {', '.join(PALETTES[theme])} or ramp:<0..1>; got {role!r}")
-    return PALETTES[theme][role]
-
-
-def number_text(value: float) -> str:
-    """A number for people: 1000, 0.05, 10²⁴.
-
-    Examples
-    --------
-    >>> number_text(1000), number_text(0.05), number_text(10**24), number_text(3e-7)
-    ('1000', '0.05', '10²⁴', '3·10⁻⁷')
-    """
-    if value == 0 or 1e-4 <= abs(value) < 1e6:
-        return f"{value:.6g}"
-    mantissa, exponent = f"{value:.3e}".split("e")
-    mantissa = mantissa.rstrip("0").rstrip(".")
-    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return {"1": power, "-1": f"-{power}"}.get(mantissa, f"{mantissa}·{power}")
-
-
-def problem_text(outcome: Outcome) -> str:
-    """The problem in a line: activation, teacher, noise, and the choices that are not the default."""
-    problem = outcome.problem
-    parts = [f"{problem.activation.spec} network", f"teacher {problem.teacher.spec}"]
-    parts.append(f"noise {number_text(problem.noise_std)}" if problem.noise_std else "no noise")
-    if problem.rows != "gaussian":
-        parts.append(f"{problem.rows} rows")
-    if problem.readout != "gaussian":
-        parts.append(f"{problem.readout} readout")
-    if problem.initial_output != "vanishing":
-        parts.append("initial output of order one")
-    return ", ".join(parts)
-
-
-def sizes_text(outcome: Outcome) -> str:
-    """The sizes in a line, n₀ only where it differs from n."""
-    return ", ".join(_size_parts([outcome], outcome)[0])
-
-
-def _window_start(spikes: int) -> float:
-    return -math.inf if spikes == 0 else (spikes - 1) / (2 * spikes)
-
-
-def _steps(x: list[float], y: list[float], low: float, high: float) -> tuple[list[float], list[float]]:
-    """Levels of the staircase as segments over their whole windows, with gaps between them.
-
-    Window l is ((l-1)/(2l), l/(2l+2)) [Moniri24], and everything below 0 is window 0; the last one goes on to
-    1/2. A sample on a threshold between two windows belongs to neither and is left out.
-    """
-    levels: dict[int, float] = {}
-    for place, level in zip(x, y, strict=True):
-        spikes = 0 if place < 0 else math.floor(1 / max(1 - 2 * place, 1 / LAST_WINDOW) + 1e-9)
-        on_threshold = math.isclose(place, _window_start(spikes), rel_tol=0, abs_tol=1e-9)
-        if place < 0.5 + 1e-9 and math.isfinite(level) and not on_threshold:
-            levels.setdefault(spikes, level)
-    xs: list[float] = []
-    ys: list[float] = []
-    for spikes, level in sorted(levels.items()):
-        left = max(low, _window_start(spikes))
-        right = min(high, 0.5 if spikes == LAST_WINDOW else _window_start(spikes + 1))
-        if left >= right:
-            continue
-        if ys and math.isclose(ys[-1], level, rel_tol=1e-4):
-            # Closer than a line is wide; or ReLU, which has no third spike: the second's level goes on.
-            xs[-1] = right
-        else:
-            xs += [math.nan, left, right] if xs else [left, right]
-            ys += [math.nan, level, level] if ys else [level, level]
-    return xs, ys
-
-
-def errors_against_step(
-    outcomes: Outcome | Sequence[Outcome],
-    *,
-    quantities: Sequence[str] = ("train_error", "test_error"),
-    linear: float | None = None,
-    thresholds: Mapping[str, float] | None = None,
-    title: str | None = None,
-    y_scale: str = "linear",
-) -> Figure:
-    r"""Errors against the step exponent :math:`\alpha = \log\eta/\log n_0`, one panel for each quantity.
-
-    Simulations are points with one standard error, theories lines, the staircase its levels. Several ridges,
-    sizes or problems get a colour each. A step size of 0, which has no exponent, is a level across the panel.
-
-    Parameters
-    ----------
-    outcomes : Outcome or sequence of Outcome
-        Simulated and predicted, each with step sizes of its own: a theory's line wants a fine grid.
-    quantities : sequence of str
-        Names in ``outcome.values``.
-    linear : float, optional
-        Test error of the best linear predictor, drawn where the test error is.
-    thresholds : mapping of str to float, optional
-        Exponents to mark with their names; the entry of the second, third and fourth spike when not given.
-    title : str, optional
-        Made from the problem and the sizes when not given.
-    y_scale : {"linear", "log"}
-        Scale of the errors.
-
-    Returns
-    -------
-    Figure
-        Plain data; see `draw` and `save`.
-    """
-    outcomes = [outcomes] if isinstance(outcomes, Outcome) else list(outcomes)
-    if not outcomes:
-        raise ValueError("errors_against_step needs at least one outcome")
-    if any(o.sizes.n_step_samples == 1 for o in outcomes):
-        raise ValueError("step exponents need n_step_samples of at least 2, got 1")
-    for name in quantities:
-        if not any(name in outcome.values for outcome in outcomes):
-            raise ValueError(f"no outcome has {name!r}; there are {', '.join(outcomes[0].values)}")
-    exponents = np.concatenate([o.step_exponents[np.isfinite(o.step_exponents)] for o in outcomes])
-    low, high = (float(exponents.min()), float(exponents.max())) if exponents.size else (0.0, 0.5)
-    if low == high:
-        low, high = low - 0.25, high + 0.25
-    margin = 0.03 * (high - low)
-    x_range = (low - margin, high + margin)
-
-    roles, legend = _roles(outcomes)
-    if any(0 in o.step_sizes for o in outcomes):
-        legend.append(Series("hlines", label="no step (η = 0)", role="linear", style="dashdot"))
-    if linear is not None and "test_error" in quantities:
-        legend.append(Series("hlines", label="best linear predictor", role="linear", style="dotted"))
-    marked = THRESHOLDS if thresholds is None else thresholds
-    marked = {text: place for text, place in marked.items() if x_range[0] < place < x_range[1]}
-
-    panels = []
-    for name in quantities:
-        series = list(legend)
-        if marked:
-            series.append(Series("vlines", x=tuple(marked.values()), names=tuple(marked), role="threshold"))
-        if linear is not None and name == "test_error":
-            series.append(Series("hlines", y=(linear,), role="linear", style="dotted"))
-        # Points last, so that they lie on the lines.
-        for outcome in sorted(outcomes, key=lambda o: o.source == "simulation"):
-            if name in outcome.values:
-                for column, ridge in enumerate(outcome.ridges):
-                    role = roles[(outcome.source, *_setting(outcome, ridge))]
-                    series += _series_of(outcome, name, column, role, x_range)
-        panels.append(
-            Panel(
-                tuple(series),
-                x_label="step exponent α = log η / log n₀",
-                y_label=WORDS.get(name, name.replace("_", " ")),
-                x_range=x_range,
-                y_scale=y_scale,
-            )
-        )
-    return Figure(title or _title(outcomes), tuple(panels), _caption(outcomes))
-
-
-def _setting(outcome: Outcome, ridge: float) -> tuple[str, str, float]:
-    return outcome.problem.key, outcome.sizes.key, float(ridge)
-
-
-def _roles(outcomes: Sequence[Outcome]) -> tuple[dict[tuple[Any, ...], str], list[Series]]:
-    """The role of every source and setting, and what the legend says about them.
-
-    With one setting a colour means a source. With several it means a setting, and the kind of line the
-    source; a single staircase among them keeps its own colour, being the limit of all.
-    """
-    shown = {(o.source, *_setting(o, r)): (o, float(r)) for o in outcomes for r in o.ridges}
-    sources = {o.source: o for o in reversed(outcomes)}
-    own = {"staircase"} if sum(key[0] == "staircase" for key in shown) == 1 else set()
-    coloured = {key[1:]: what for key, what in shown.items() if key[0] not in own}
-    if len(coloured) <= 1:
-        own, coloured = set(sources), {}
-    ordered = sorted(coloured, key=lambda key: (coloured[key][0].sizes.n_samples, key[-1]))
-    # The sixth colour is the staircase's.
-    few, last = len(ordered) <= SETTING_COLOURS - len(own), max(len(ordered) - 1, 1)
-    tints = {key: f"setting{i + 1}" if few else f"ramp:{i / last:.3f}" for i, key in enumerate(ordered)}
-    roles = {key: SOURCE_ROLES.get(key[0], "theory") if key[0] in own else tints[key[1:]] for key in shown}
-    legend = [
-        Series("line", label=_setting_text(outcomes, *coloured[key]), role=tints[key]) for key in ordered
-    ]
-    for source in dict.fromkeys(o.source for o in outcomes):
-        measured = source == "simulation"
-        legend.append(
-            Series(
-                "points" if measured else "line",
-                label="simulation"
-                if measured and not sources[source].stderr
-                else SOURCES.get(source, source),
-                role=SOURCE_ROLES.get(source, "theory") if source in own else "linear",
-                style=SOURCE_STYLES.get(source, "solid"),
-            )
-        )
-    return roles, legend
-
-
-def _size_parts(outcomes: Sequence[Outcome], outcome: Outcome) -> tuple[list[str], list[str]]:
-    """The sizes that all outcomes share, as ratios to n where only these agree, and those that differ."""
-    n = np.array([float(o.sizes.n_samples) for o in outcomes])
-    shared, differing = [], []
-    for symbol, name in (("n", "n_samples"), ("d", "dim"), ("N", "width"), ("n₀", "n_step_samples")):
-        values = np.array([float(getattr(o.sizes, name)) for o in outcomes])
-        own = getattr(outcome.sizes, name)
-        ratios = values / n
-        if symbol == "n₀" and np.all(values == n):
-            continue
-        if np.all(values == values[0]):
-            shared.append(f"{symbol} = {number_text(own)}")
-        elif symbol != "n" and np.ptp(ratios) <= 2e-3 * ratios.max():
-            shared.append(f"{symbol}/n = {own / outcome.sizes.n_samples:.3g}")
-        else:
-            differing.append(f"{symbol} = {number_text(own)}")
-    return shared, differing
-
-
-def _setting_text(outcomes: Sequence[Outcome], outcome: Outcome, ridge: float) -> str:
-    """What tells this outcome and ridge apart from the others."""
-    parts = [problem_text(outcome)] if len({o.problem.key for o in outcomes}) > 1 else []
-    parts += _size_parts(outcomes, outcome)[1]
-    if len({float(r) for o in outcomes for r in o.ridges}) > 1:
-        parts.append(f"λ = {number_text(ridge)}")
-    return ", ".join(parts)
-
-
-def _title(outcomes: Sequence[Outcome]) -> str:
-    """What all the outcomes have in common."""
-    first = outcomes[0]
-    common = _size_parts(outcomes, first)[0]
-    if len({float(r) for o in outcomes for r in o.ridges}) == 1:
-        common.append(f"λ = {number_text(float(first.ridges[0]))}")
-    lines = [problem_text(first)] if len({o.problem.key for o in outcomes}) == 1 else []
-    return "\n".join([*lines, ", ".join(common)]).strip()
-
-
-def _caption(outcomes: Sequence[Outcome]) -> str:
-    text = "Errors of the ridge fit after one gradient step, against the step exponent."
-    counts = {str(o.details["replicas"]) for o in outcomes if "replicas" in o.details}
-    if counts:
-        text += f" Points: means of {' or '.join(sorted(counts))} replicas ± 1 standard error."
-    return text
-
-
-def _series_of(
-    outcome: Outcome, name: str, column: int, role: str, x_range: tuple[float, float]
-) -> list[Series]:
-    """One quantity of one outcome at one ridge; the step size 0 as a level of its own."""
-    shape = (len(outcome.step_sizes), len(outcome.ridges))
-    y = np.broadcast_to(outcome.values[name], shape)[:, column]
-    x = outcome.step_exponents
-    order = np.argsort(x, kind="stable")
-    order = order[np.isfinite(x[order])]
-    series = []
-    if np.any(~np.isfinite(x)):
-        series.append(Series("hlines", y=(y[~np.isfinite(x)][0],), role=role, style="dashdot"))
-    if order.size == 0:
-        return series
-    if outcome.source == "simulation":
-        error = outcome.stderr.get(name)
-        spread = () if error is None else _floats(np.broadcast_to(error, shape)[order, column])
-        return [*series, Series("points", x=_floats(x[order]), y=_floats(y[order]), error=spread, role=role)]
-    xs, ys = x[order].tolist(), y[order].tolist()
-    if outcome.source == "staircase":
-        xs, ys = _steps(xs, ys, *x_range)
-    return [
-        *series,
-        Series("line", x=tuple(xs), y=tuple(ys), role=role, style=SOURCE_STYLES.get(outcome.source, "solid")),
-    ]
-
-
 def plot_format(path: str | os.PathLike[str]) -> str:
     """Format that a file's name asks for, checked together with its folder and with matplotlib being there.
 
@@ -562,8 +208,18 @@ def save(figure: Figure, path: str | os.PathLike[str], *, theme: str = "light", 
     return target
 
 
-def render(figure: Figure, kind: str = "png", *, theme: str = "light", dpi: float = 160) -> bytes:
-    """The bytes of a PNG, SVG or PDF file with the figure, without date, version or random identifiers."""
+def render(
+    figure: Figure,
+    kind: str = "png",
+    *,
+    theme: str = "light",
+    dpi: float = 160,
+    width: float | None = None,
+) -> bytes:
+    """The bytes of a PNG, SVG or PDF file with the figure, without date, version or random identifiers.
+
+    `width` is in inches, as for `draw`.
+    """
     if kind not in FORMATS:
         raise ValueError(f"kind must be one of {', '.join(FORMATS)}; got {kind!r}")
     _require_matplotlib()
@@ -589,7 +245,7 @@ def render(figure: Figure, kind: str = "png", *, theme: str = "light", dpi: floa
         _DRAWING,
         matplotlib.rc_context({**settings, "svg.hashsalt": "firststep", "font.family": "DejaVu Sans"}),
     ):
-        axes = draw(figure, theme=theme)
+        axes = draw(figure, theme=theme, width=width)
         buffer = io.BytesIO()
         cast("Canvas", axes[0].figure).savefig(
             buffer,
@@ -603,7 +259,11 @@ def render(figure: Figure, kind: str = "png", *, theme: str = "light", dpi: floa
 
 
 def draw(
-    figure: Figure, axes: "Axes | Sequence[Axes] | None" = None, *, theme: str = "light"
+    figure: Figure,
+    axes: "Axes | Sequence[Axes] | None" = None,
+    *,
+    theme: str = "light",
+    width: float | None = None,
 ) -> "tuple[Axes, ...]":
     """Draw a figure with matplotlib and give back its axes; nothing is shown.
 
@@ -615,6 +275,8 @@ def draw(
         One for each panel; a new matplotlib figure with a title and a common legend when not given.
     theme : {"light", "dark"}
         Paper and ink.
+    width : float, optional
+        Inches, for a new figure; letters keep their size, so a narrow figure has relatively large ones.
     """
     _require_matplotlib()
     if axes is not None:
@@ -632,9 +294,10 @@ def draw(
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.lines import Line2D
 
-    columns = min(len(figure.panels), 3)
+    # Four are two by two, not three and a left-over.
+    columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), 3)
     rows = math.ceil(len(figure.panels) / columns)
-    width = 5.6 * columns if columns > 1 else 7.2
+    width = width or (5.6 * columns if columns > 1 else 7.2)
     letters = int(width * 72 / (0.56 * TITLE_SIZE))
     title = [part for line in figure.title.split("\n") for part in textwrap.wrap(line, letters)]
     legend = _legend_grid(figure, width * 72)
@@ -682,7 +345,7 @@ def _legend_grid(figure: Figure, points: float) -> list[list[str]]:
             for i in range(0, len(group), columns)
         ]
         needed = sum(
-            max(len(label) for label in column) * 0.56 * LEGEND_SIZE + 46
+            max(len(label) for label in column) * 0.52 * LEGEND_SIZE + 48
             for column in zip(*grid, strict=True)
         )
         # As few rows as fit; of those, the fewest columns, so that no label is left alone in the last row.
@@ -729,12 +392,23 @@ def draw_panel(panel: Panel, ax: "Axes", *, theme: str = "light") -> "Axes":
 
 
 def _plain_numbers(axis: "Axis") -> None:
-    """Label a logarithmic axis with 0.5 and 10⁻⁶ rather than with formulas, where matplotlib sees fit."""
+    """Label a logarithmic axis with 0.5 and 10⁻⁶ rather than with formulas.
+
+    Only 1, 2 and 5 and their tenfolds where these are enough, so that labels do not touch; on a short axis where
+    matplotlib sees fit.
+    """
     from matplotlib.ticker import LogFormatter
 
     class Formatter(LogFormatter):
         def __call__(self, x: float, pos: int | None = None) -> str:
-            return number_text(float(x)) if super().__call__(x, pos) else ""
+            low, high = sorted(axis.get_view_interval())
+            places = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            round_ones = [m * 10.0**k for k in places for m in (1, 2, 5) if low <= m * 10.0**k <= high]
+            if len(round_ones) >= 3:
+                chosen = any(math.isclose(x, value, rel_tol=1e-6) for value in round_ones)
+            else:
+                chosen = bool(super().__call__(x, pos))
+            return number_text(float(f"{x:.6g}")) if chosen else ""
 
     axis.set_major_formatter(Formatter())
     axis.set_minor_formatter(Formatter(minor_thresholds=(1, 0.4)))
@@ -786,7 +460,8 @@ def _draw_series(series: Series, ax: "Axes", theme: str) -> None:
                 markeredgecolor=paper,
                 markeredgewidth=0.9,
                 label=label,
-                zorder=6,
+                # Below the points: what was published must not hide what was drawn.
+                zorder=4,
                 clip_on=False,
             )
         case "vlines" | "hlines":

@@ -1,4 +1,4 @@
-"""Finished points in one SQLite file: written once, readable while a run writes, and never half-written."""
+"""Points by what they belong to: added once, read as rows, claimed by one run at a time."""
 
 import json
 import math
@@ -6,7 +6,6 @@ import os
 import secrets
 import socket
 import sqlite3
-import struct
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,13 +19,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from firststep.gaussian import Array
 from firststep.problem import Sizes, stable_key
+from firststep.store.dataset import dataset
+from firststep.store.file import (
+    SCHEMA,
+    StoreError,
+    check_header,
+    connect,
+    connect_for_reading,
+    connect_for_writing,
+    create,
+    explained,
+)
 
 if TYPE_CHECKING:
     import xarray
-
-# Written into the file's header, so that any other SQLite file is recognised as foreign ("1STP").
-APPLICATION_ID = int.from_bytes(b"1STP")
-SCHEMA_VERSION = 1
 
 # Raised by hand when the same specification gives other numbers; part of every key, so that old points stay
 # in the file but are not taken for new ones.
@@ -38,38 +44,6 @@ NUMBERS_VERSION = {
     "spectrum": 1,
     "predicted_spectrum": 1,
 }
-
-SCHEMA = """
-CREATE TABLE subjects (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, source TEXT NOT NULL, spec TEXT NOT NULL);
-CREATE TABLE provenance (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
-CREATE TABLE points (
-    subject INTEGER NOT NULL REFERENCES subjects, part TEXT NOT NULL,
-    step_size REAL NOT NULL, ridge REAL NOT NULL, content TEXT NOT NULL,
-    provenance INTEGER NOT NULL REFERENCES provenance, seconds REAL, written TEXT NOT NULL,
-    PRIMARY KEY (subject, part, step_size, ridge)) WITHOUT ROWID;
-CREATE TABLE arrays (
-    subject INTEGER NOT NULL REFERENCES subjects, name TEXT NOT NULL, step_size REAL NOT NULL,
-    data BLOB NOT NULL, provenance INTEGER NOT NULL REFERENCES provenance, written TEXT NOT NULL,
-    PRIMARY KEY (subject, name, step_size));
-CREATE TABLE failures (
-    task TEXT PRIMARY KEY, label TEXT NOT NULL, message TEXT NOT NULL, written TEXT NOT NULL);
-CREATE TABLE runs (token TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, birth TEXT NOT NULL);
-CREATE TABLE claims (task TEXT PRIMARY KEY, token TEXT NOT NULL REFERENCES runs ON DELETE CASCADE);
-CREATE TABLE experiments (
-    key TEXT PRIMARY KEY, name TEXT NOT NULL, document TEXT NOT NULL, written TEXT NOT NULL);
-"""
-
-# Statements that bring a file of the given version to the next one.
-MIGRATIONS: dict[int, str] = {}
-
-# Longer than any other run keeps the file: a transaction here takes milliseconds.
-BUSY_SECONDS = 60.0
-MOST_CELLS = 20_000_000
-
-
-class StoreError(RuntimeError):
-    """The store cannot be used; says why and what to do. What was acknowledged before is not touched."""
 
 
 def subject_key(spec: Mapping[str, Any]) -> str:
@@ -102,210 +76,16 @@ def open_store(path: str | os.PathLike[str] | None, *, read_only: bool = False) 
     0.5
     """
     if path is None:
-        connection = _connect(":memory:")
+        connection = connect(":memory:")
         connection.executescript(SCHEMA)
         return Store(connection, None)
     file = Path(path)
     if not file.exists() and not read_only:
-        _create(file)
-    _check_header(file)
+        create(file)
+    check_header(file)
     if read_only:
-        return Store(_connect_for_reading(file), file)
-    return Store(_connect_for_writing(file), file)
-
-
-def migrate(path: str | os.PathLike[str]) -> Path | None:
-    """Bring an older store to this version, keeping a copy; the copy's path, or None if nothing was to do.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     open_store(Path(folder) / "a.db").close()
-    ...     print(migrate(Path(folder) / "a.db"))
-    None
-    """
-    file = Path(path)
-    version = _version(file)
-    if version == SCHEMA_VERSION:
-        return None
-    steps = [MIGRATIONS.get(step) for step in range(version, SCHEMA_VERSION)]
-    if version > SCHEMA_VERSION or None in steps:
-        raise StoreError(_version_message(file, version))
-    copy = file.with_name(f"{file.name}.version{version}")
-    if copy.exists():
-        raise StoreError(f"{copy} is in the way of the copy that is made before migrating: move it")
-    source, target = sqlite3.connect(file), sqlite3.connect(copy)
-    try:
-        source.backup(target)
-    finally:
-        source.close()
-        target.close()
-    connection = _connect(str(file))
-    try:
-        statements = "\n".join(cast(list[str], steps))
-        connection.executescript(
-            f"BEGIN IMMEDIATE;\n{statements}\nPRAGMA user_version={SCHEMA_VERSION};\nCOMMIT;"
-        )
-    except sqlite3.Error as error:
-        raise StoreError(f"{file} could not be migrated ({error}); it is unchanged, as is {copy}") from error
-    finally:
-        connection.close()
-    return copy
-
-
-def _connect(place: str, *, uri: bool = False) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
-    )
-    connection.execute("PRAGMA foreign_keys = ON")
-    return connection
-
-
-def _create(file: Path) -> None:
-    """Make an empty store under another name and move it into place whole, so that none is ever half-made."""
-    if not file.parent.is_dir():
-        raise StoreError(f"the folder {file.parent} of the store does not exist: make it first")
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    try:
-        connection = _connect(str(draft))
-        try:
-            connection.executescript(
-                f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
-                f"BEGIN; {SCHEMA} COMMIT;"
-            )
-            connection.execute("PRAGMA journal_mode=WAL").fetchall()
-        finally:
-            connection.close()
-        with draft.open("rb") as written:
-            os.fsync(written.fileno())
-        try:
-            # Fails when another run was faster; then its file is used.
-            os.link(draft, file)
-        except FileExistsError:
-            pass
-        except OSError:
-            if not file.exists():
-                draft.rename(file)
-    except (OSError, sqlite3.Error) as error:
-        raise StoreError(_explained(error, file)) from error
-    finally:
-        for name in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm"), Path(f"{draft}-journal")):
-            name.unlink(missing_ok=True)
-
-
-def _version(file: Path) -> int:
-    """Schema version from the header, read without SQLite so that a foreign file is not even locked."""
-    try:
-        with file.open("rb") as content:
-            header = content.read(100)
-    except FileNotFoundError:
-        raise StoreError(f"there is no store {file}: firststep run or reproduce makes one") from None
-    except OSError as error:
-        raise StoreError(f"the store {file} cannot be read: {error.strerror}") from error
-    if len(header) < 100 or header[:16] != b"SQLite format 3\0":
-        raise StoreError(f"{file} is not a firststep store; it was left as it is: choose another --store")
-    version, application = struct.unpack(">i4xi", header[60:72])
-    if application != APPLICATION_ID:
-        raise StoreError(
-            f"{file} is a database of another program; it was left as it is: choose another --store"
-        )
-    log = Path(f"{file}-wal")
-    if version != SCHEMA_VERSION and log.exists() and log.stat().st_size:
-        # A migration that was not yet copied from the log into the file itself.
-        connection = _connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
-        try:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-        finally:
-            connection.close()
-    return cast(int, version)
-
-
-def _check_header(file: Path) -> None:
-    version = _version(file)
-    if version != SCHEMA_VERSION:
-        raise StoreError(_version_message(file, version))
-
-
-def _version_message(file: Path, version: int) -> str:
-    if version > SCHEMA_VERSION:
-        return (
-            f"{file} was made by a newer firststep (layout {version}, this one knows {SCHEMA_VERSION}); it "
-            "was left as it is: upgrade firststep, or choose another --store"
-        )
-    remedy = (
-        "firststep status --migrate converts it, keeping a copy" if version in MIGRATIONS else "use another"
-    )
-    return f"{file} has the old layout {version}, now {SCHEMA_VERSION}; it was left as it is: {remedy}"
-
-
-def _connect_for_writing(file: Path) -> sqlite3.Connection:
-    try:
-        connection = _connect(str(file))
-        try:
-            connection.execute("PRAGMA journal_mode=WAL").fetchall()
-            # A commit is on the disk when it returns: after a power cut as well as after kill -9.
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("ROLLBACK")
-            _check_integrity(connection, file)
-        except BaseException:
-            connection.close()
-            raise
-    except sqlite3.Error as error:
-        raise StoreError(_explained(error, file)) from error
-    return connection
-
-
-def _connect_for_reading(file: Path) -> sqlite3.Connection:
-    address = file.resolve().as_uri()
-    try:
-        connection = _connect(f"{address}?mode=ro", uri=True)
-        try:
-            connection.execute("SELECT count(*) FROM experiments").fetchall()
-        except sqlite3.OperationalError:
-            connection.close()
-            # In a folder that cannot be written SQLite has nowhere to put its index of the log; without a
-            # log the file alone is complete.
-            log = Path(f"{file}-wal")
-            if log.exists() and log.stat().st_size:
-                raise
-            connection = _connect(f"{address}?immutable=1", uri=True)
-            connection.execute("SELECT count(*) FROM experiments").fetchall()
-        _check_integrity(connection, file)
-    except sqlite3.Error as error:
-        raise StoreError(_explained(error, file)) from error
-    return connection
-
-
-def _check_integrity(connection: sqlite3.Connection, file: Path) -> None:
-    (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if answer != "ok":
-        raise StoreError(
-            f"{file} is damaged ({answer}); it was left as it is: restore a copy, or use another"
-        )
-
-
-def _explained(error: Exception, file: Path) -> str:
-    """What an error of SQLite or the system means for the user."""
-    text = str(error).lower()
-    if "readonly" in text or "read-only" in text or isinstance(error, PermissionError):
-        return (
-            f"the store {file} cannot be written: make the file and its folder writable, or choose another "
-            "--store"
-        )
-    if "full" in text or "disk i/o" in text or "no space" in text or "too large" in text:
-        return (
-            f"the disk with the store {file} is full or failing ({error}); everything acknowledged before is "
-            "kept: make space and run the same command again"
-        )
-    if "locked" in text or "busy" in text:
-        return (
-            f"the store {file} was locked by another program for {BUSY_SECONDS:.0f} seconds: try again later"
-        )
-    if "malformed" in text or "not a database" in text or "corrupt" in text:
-        return f"{file} is damaged ({error}); it was left as it is: restore a copy, or use another"
-    return f"the store {file} cannot be used: {error}"
+        return Store(connect_for_reading(file), file)
+    return Store(connect_for_writing(file), file)
 
 
 def _now() -> str:
@@ -381,14 +161,14 @@ class Store:
                         cursor.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
-                raise StoreError(_explained(error, self.path or Path("in memory"))) from error
+                raise StoreError(explained(error, self.path or Path("in memory"))) from error
 
     def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
             try:
                 return self._connection.execute(statement, values).fetchall()
             except sqlite3.Error as error:
-                raise StoreError(_explained(error, self.path or Path("in memory"))) from error
+                raise StoreError(explained(error, self.path or Path("in memory"))) from error
 
     def add(
         self,
@@ -593,7 +373,7 @@ class Store:
         records = self._records(wanted)
         if not records:
             raise ValueError("no rows to put into a dataset: the store has none, or none with these values")
-        return _dataset(records)
+        return dataset(records)
 
     def to_parquet(self, path: str | os.PathLike[str], **wanted: Any) -> Path:
         """Write the rows to a Parquet file. Takes the arguments of `rows`."""
@@ -672,16 +452,14 @@ class Store:
         ]
 
     def remember(self, key: str, name: str, document: str) -> None:
-        """Record an experiment that is run into this store."""
+        """Record an experiment that is run into this store; its latest text is the one that counts."""
         with self._transaction() as cursor:
             cursor.execute(
-                "INSERT INTO experiments VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (key) DO UPDATE SET written = excluded.written",
-                (key, name, document, _now()),
+                "INSERT OR REPLACE INTO experiments VALUES (?, ?, ?, ?)", (key, name, document, _now())
             )
 
     def experiments(self) -> list[dict[str, str]]:
-        """Experiments that were run into this store, the oldest first."""
+        """Experiments that were run into this store, the latest last."""
         found = self._select("SELECT key, name, document, written FROM experiments ORDER BY rowid")
         return [dict(zip(("key", "name", "document", "written"), entry, strict=True)) for entry in found]
 
@@ -753,61 +531,3 @@ def _alive(host: str, pid: int, birth: str) -> bool:
     except PermissionError:
         pass
     return _birth(pid) == birth
-
-
-def _dataset(records: Sequence[tuple[dict[str, Any], dict[str, float]]]) -> "xarray.Dataset":
-    """Dataset of identified values: columns that vary become dimensions, or labels along one of them."""
-    import xarray
-
-    identities = [_comparable(identity) for identity, _ in records]
-    names = dict.fromkeys(name for identity in identities for name in identity)
-    columns = {name: [identity.get(name, "") for identity in identities] for name in names}
-    fixed = {name: column[0] for name, column in columns.items() if len(set(column)) == 1}
-    varying = {name: column for name, column in columns.items() if name not in fixed}
-    if {"step_size", "step_exponent"} <= varying.keys():
-        finer = len(set(varying["step_size"])) > len(set(varying["step_exponent"]))
-        varying.pop("step_size" if finer else "step_exponent")
-    axes: dict[str, list[Any]] = {}
-    labels: dict[str, tuple[str, list[Any]]] = {}
-    for name, column in varying.items():
-        # Sizes that grow together, say, are one dimension: the first, with the others as its labels.
-        leader = next(
-            (axis for axis in axes if len(set(zip(varying[axis], column, strict=True))) == len(axes[axis])),
-            None,
-        )
-        if leader is None:
-            mixed = len({isinstance(value, str) for value in column}) > 1
-            axes[name] = sorted(set(column), key=str if mixed else None)
-        else:
-            of = dict(zip(varying[leader], column, strict=True))
-            labels[name] = (leader, [of[value] for value in axes[leader]])
-    measured = list(dict.fromkeys(name for _, values in records for name in values))
-    shape = tuple(len(axis) for axis in axes.values())
-    if math.prod(shape) * len(measured) > MOST_CELLS:
-        raise ValueError(
-            f"the rows would fill a grid of {' x '.join(map(str, shape))} with {len(measured)} quantities: "
-            "ask for fewer, as in to_xarray(source='simulation', width=750), or use to_parquet"
-        )
-    places = [{value: i for i, value in enumerate(axis)} for axis in axes.values()]
-    cubes = {name: np.full(shape, np.nan) for name in measured}
-    for identity, (_, values) in zip(identities, records, strict=True):
-        index = tuple(place[identity.get(name, "")] for name, place in zip(axes, places, strict=True))
-        for name, value in values.items():
-            cubes[name][index] = value
-    return xarray.Dataset(
-        {name: (tuple(axes), cube) for name, cube in cubes.items()}, {**axes, **labels}, fixed
-    )
-
-
-def _comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that can be coordinates: None becomes a word or, for the exponent of no step, minus infinity."""
-    plain: dict[str, Any] = {}
-    for name, value in identity.items():
-        if name == "step_exponent":
-            # The same exponent at two sizes comes back with different last digits.
-            plain[name] = -math.inf if value is None else round(value, 12)
-        elif value is None:
-            plain[name] = ""
-        else:
-            plain[name] = value if isinstance(value, str | int | float) else json.dumps(value)
-    return plain

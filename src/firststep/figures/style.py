@@ -1,0 +1,87 @@
+"""One role, one colour, in every figure; and numbers as people write them."""
+
+# One role, one colour, in every figure. The hues are Okabe and Ito's, told apart by colour-blind readers,
+# deepened for white paper and lightened for dark.
+PALETTES: dict[str, dict[str, str]] = {
+    "light": {
+        "paper": "#ffffff",
+        "ink": "#1f2328",
+        "grid": "#e8eaed",
+        "theory": "#0072b2",
+        "simulation": "#d55e00",
+        "staircase": "#00825f",
+        "random_features": "#b0508a",
+        "linear": "#5c636a",
+        "threshold": "#8b9198",
+        "setting1": "#0072b2",
+        "setting2": "#d55e00",
+        "setting3": "#b0508a",
+        "setting4": "#a87400",
+        "setting5": "#2b96d1",
+        "setting6": "#00825f",
+    },
+    "dark": {
+        "paper": "#16191d",
+        "ink": "#e6e8ea",
+        "grid": "#2c3137",
+        "theory": "#56b4e9",
+        "simulation": "#ff9a57",
+        "staircase": "#35c89b",
+        "random_features": "#e59cc6",
+        "linear": "#b4bac0",
+        "threshold": "#7d848b",
+        "setting1": "#56b4e9",
+        "setting2": "#ff9a57",
+        "setting3": "#e59cc6",
+        "setting4": "#e8c15c",
+        "setting5": "#9fd6f5",
+        "setting6": "#35c89b",
+    },
+}
+SETTING_COLOURS = 6
+# Beyond six settings the colour is a place on this ramp (viridis without its palest end).
+RAMP = ("#440154", "#443983", "#31688e", "#21918c", "#35b779", "#7fbf2c")
+DARK_RAMP = ("#8c6bd0", "#6f8fdc", "#4fa8c9", "#3fc1a6", "#8bd46a", "#e6e04c")
+
+
+def colour(role: str, theme: str = "light") -> str:
+    """Hexadecimal colour of a role: a name in `PALETTES`, or ``"ramp:0.4"`` for a place between 0 and 1.
+
+    Examples
+    --------
+    >>> colour("theory"), colour("ramp:0")
+    ('#0072b2', '#440154')
+    """
+    if theme not in PALETTES:
+        raise ValueError(f"theme must be one of {', '.join(PALETTES)}; got {theme!r}")
+    if role.startswith("ramp:"):
+        stops = RAMP if theme == "light" else DARK_RAMP
+        place = min(max(float(role[5:]), 0.0), 1.0) * (len(stops) - 1)
+        left = min(int(place), len(stops) - 2)
+        channels = (
+            round(
+                int(stops[left][i : i + 2], 16) * (left + 1 - place)
+                + int(stops[left + 1][i : i + 2], 16) * (place - left)
+            )
+            for i in (1, 3, 5)
+        )
+        return "#" + "".join(f"{channel:02x}" for channel in channels)
+    if role not in PALETTES[theme]:
+        raise ValueError(f"role must be one of {', '.join(PALETTES[theme])} or ramp:<0..1>; got {role!r}")
+    return PALETTES[theme][role]
+
+
+def number_text(value: float) -> str:
+    """A number for people: 1000, 0.05, 10²⁴.
+
+    Examples
+    --------
+    >>> number_text(1000), number_text(0.05), number_text(10**24), number_text(3e-7)
+    ('1000', '0.05', '10²⁴', '3·10⁻⁷')
+    """
+    if value == 0 or 1e-4 <= abs(value) < 1e6:
+        return f"{value:.6g}"
+    mantissa, exponent = f"{value:.3e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".")
+    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return {"1": power, "-1": f"-{power}"}.get(mantissa, f"{mantissa}·{power}")

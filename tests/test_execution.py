@@ -1,0 +1,437 @@
+"""Where tasks run: workers, drivers, schedulers and disks may fail, and the numbers stay the same."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pydantic")
+
+from firststep.experiment import expand, parse, run
+from firststep.experiment.execution import (
+    ExecutorBackend,
+    LocalBackend,
+    compute_alike,
+    execute,
+    worker_version,
+)
+from firststep.experiment.points import cells_of, missing_tasks
+from firststep.experiment.work import Finished, Task, compute
+from firststep.simulate import run_replica
+from firststep.store import Store, open_store
+
+TEXT = """
+title = "An example"
+[problem]
+activation = "relu"
+teacher = "h1 + h2/sqrt(2)"
+noise_std = 0.3
+[sizes]
+n_samples = 60
+phi = 0.5
+psi = 0.625
+[sweep]
+step_exponent = [0.0, 0.25, 0.5]
+ridge = [0.1, 1.0]
+[simulation]
+replicas = 3
+[[theory]]
+name = "staircase"
+"""
+
+
+def numbers(store: Store) -> list[str]:
+    """Everything that a store holds, every bit of it, in an order of its own."""
+    return sorted(json.dumps(row, sort_keys=True) for row in store.rows())
+
+
+# Workers that die.
+
+POISON = """
+import os, signal
+from pathlib import Path
+from firststep.experiment.work import compute
+FOLDER = Path(__file__).parent
+
+def once(task):
+    # Kills its worker the first time replica 1 comes along.
+    mark = FOLDER / "mark"
+    if task.spec["replica"] == 1 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return compute(task)
+
+def always(task):
+    if task.spec["replica"] == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return compute(task)
+
+def error(task):
+    if task.spec["replica"] == 1:
+        raise ZeroDivisionError("nothing left")
+    return compute(task)
+"""
+
+
+@pytest.fixture
+def poison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "poisonous.py").write_text(POISON)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "poisonous", raising=False)
+    import poisonous  # type: ignore[import-not-found]
+
+    return poisonous
+
+
+def outcome_of(tasks: list[Task], backend: Any) -> tuple[dict[int, Finished], dict[int, str]]:
+    done: dict[int, Finished] = {}
+    failed: dict[int, str] = {}
+    try:
+        execute(
+            tasks,
+            backend,
+            done=lambda task, result: done.update({task.spec["replica"]: result}),
+            failed=lambda task, error: failed.update(
+                {task.spec["replica"]: f"{type(error).__name__}: {error}"}
+            ),
+        )
+    finally:
+        backend.close(now=False)
+    return done, failed
+
+
+def some_tasks(count: int = 4) -> list[Task]:
+    experiment = parse(TEXT.replace("replicas = 3", f"replicas = {count}"))
+    assert experiment.simulation is not None
+    (cell,) = cells_of(expand(experiment))
+    with open_store(None) as store:
+        return list(missing_tasks(store, cell, experiment.simulation, range(count)))
+
+
+def test_a_killed_worker_costs_no_number(poison: Any) -> None:
+    tasks = some_tasks()
+    done, failed = outcome_of(tasks, LocalBackend(2, poison.once))
+    assert failed == {}
+    for task in tasks:
+        spec = task.spec
+        direct = run_replica(
+            task.problem,
+            task.sizes,
+            task.step_sizes,
+            task.ridges,
+            seed=spec["draw_seed"],
+            replica=spec["replica"],
+            n_test=spec["n_test"],
+        )
+        assert done[spec["replica"]].values["test_error"].tobytes() == direct["test_error"].tobytes()
+
+
+def test_a_task_that_kills_every_worker_is_named_and_the_rest_completes(poison: Any) -> None:
+    done, failed = outcome_of(some_tasks(), LocalBackend(2, poison.always))
+    assert sorted(done) == [0, 2, 3]
+    assert list(failed) == [1]
+    assert "WorkerLostError: ended every worker" in failed[1]
+
+
+def test_an_exception_is_no_death(poison: Any) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        done, failed = outcome_of(some_tasks(), ExecutorBackend(executor, function=poison.error))
+    assert sorted(done) == [0, 2, 3]
+    assert failed == {1: "ZeroDivisionError: nothing left"}
+
+
+@pytest.mark.slow
+def test_dask_runs_again_what_a_killed_worker_had_and_names_a_poison_task(poison: Any) -> None:
+    pytest.importorskip("distributed")
+    from firststep.experiment.execution import DaskBackend
+
+    tasks = some_tasks()
+    reference, _ = outcome_of(tasks, LocalBackend(2))
+    done, failed = outcome_of(tasks, DaskBackend("local", 2, poison.once))
+    assert failed == {}
+    for replica, finished in done.items():
+        assert finished.values["test_error"].tobytes() == reference[replica].values["test_error"].tobytes()
+    done, failed = outcome_of(tasks, DaskBackend("local", 2, poison.always))
+    assert sorted(done) == [0, 2, 3]
+    assert "WorkerLostError" in failed[1]
+
+
+def test_a_scheduler_that_is_not_there_is_named() -> None:
+    pytest.importorskip("distributed")
+    from firststep.experiment.execution import DaskBackend
+
+    with pytest.raises(RuntimeError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:1'"):
+        DaskBackend("tcp://127.0.0.1:1", timeout=0.5)
+
+
+def test_a_worker_of_another_version_computes_nothing() -> None:
+    (task, *_) = some_tasks(1)
+    called: list[Task] = []
+    with pytest.raises(RuntimeError, match=r"the driver 9\.9: install the same"):
+        compute_alike(called.append, ("9.9", {}), task)  # type: ignore[arg-type]
+    assert called == []
+    assert compute_alike(compute, worker_version(), task).values["test_error"].shape == (3, 2)
+
+
+# The driver dies, or is stopped.
+
+BUSY = """
+title = "Enough to be interrupted"
+[problem]
+activation = "relu"
+teacher = "h1"
+[sizes]
+n_samples = 240
+phi = 0.5
+psi = 0.6
+[sweep]
+step_exponent = { start = 0.0, stop = 0.5, count = 6 }
+ridge = [0.1, 1.0]
+[simulation]
+replicas = 24
+[[theory]]
+name = "staircase"
+"""
+
+
+def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "firststep", "run", "busy.toml", "--store", "store.db", *options]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_for_points(path: Path, count: int, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if path.exists():
+            with open_store(path, read_only=True) as store:
+                if store.count() >= count:
+                    return
+        time.sleep(0.01)
+
+
+def left_behind(session: int) -> list[int]:
+    """Processes of a session that has lost its leader."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def reference() -> list[str]:
+    with open_store(None) as store:
+        run(parse(BUSY), store, jobs=1)
+        return numbers(store)
+
+
+def kill_and_resume(folder: Path, kills: int, options: tuple[str, ...], seed: int) -> list[str]:
+    """Numbers of a run whose driver was killed at random moments and then went on to the end."""
+    (folder / "busy.toml").write_text(BUSY)
+    path = folder / "store.db"
+    moments = random.Random(seed)
+    for attempt in range(kills):
+        known = set()
+        if path.exists():
+            with open_store(path, read_only=True) as store:
+                known = set(numbers(store))
+        process = start(folder, *options)
+        wait_for_points(path, len(known) + moments.randrange(1, 80), process)
+        time.sleep(moments.random() * 0.05)
+        process.kill()
+        process.communicate()
+        with open_store(path) as store:
+            assert store.check() == "ok"
+            assert known <= set(numbers(store)), f"kill {attempt} lost points"
+        deadline = time.monotonic() + 10
+        while left_behind(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left_behind(process.pid) == [], "workers outlived their driver"
+    process = start(folder, *options)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    with open_store(path) as store:
+        return numbers(store)
+
+
+linux_only = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+
+
+@linux_only
+@pytest.mark.parametrize(
+    ("kills", "options"),
+    [
+        (2, ("--jobs", "2")),
+        pytest.param(25, ("--jobs", "1"), marks=pytest.mark.slow),
+        pytest.param(25, ("--jobs", "2"), marks=pytest.mark.slow),
+        pytest.param(3, ("--jobs", "2", "--scheduler", "local"), marks=pytest.mark.slow),
+    ],
+)
+def test_a_driver_killed_at_random_moments_resumes_to_the_same_bits(
+    tmp_path: Path, reference: list[str], kills: int, options: tuple[str, ...]
+) -> None:
+    if "--scheduler" in options:
+        pytest.importorskip("distributed")
+    assert kill_and_resume(tmp_path, kills, options, seed=kills) == reference
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
+    """A scheduler and two workers, started by hand as on a cluster: its address, and all three."""
+    pytest.importorskip("distributed")
+    program = Path(sys.executable).with_name("dask")
+    if not program.exists():
+        pytest.skip("the dask command is not installed here")
+    card, log = tmp_path / "scheduler.json", (tmp_path / "dask.log").open("wb")
+    place = {"cwd": tmp_path, "stdout": log, "stderr": log}
+    join = [
+        str(program),
+        "worker",
+        "--scheduler-file",
+        str(card),
+        "--nthreads",
+        "1",
+        "--no-nanny",
+        "--no-dashboard",
+    ]
+    lead = [str(program), "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    started = [subprocess.Popen([*lead, "--scheduler-file", str(card)], **place)]  # type: ignore[call-overload]
+    try:
+        started += [subprocess.Popen(join, **place) for _ in range(2)]  # type: ignore[call-overload]
+        deadline = time.monotonic() + 60
+        while not card.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield json.loads(card.read_text())["address"], started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+@linux_only
+def test_a_cluster_that_loses_a_worker_gives_the_same_bits(
+    tmp_path: Path, reference: list[str], cluster: tuple[str, list["subprocess.Popen[bytes]"]]
+) -> None:
+    address, (_, worker, _) = cluster
+    (tmp_path / "busy.toml").write_text(BUSY)
+    process = start(tmp_path, "--scheduler", address)
+    wait_for_points(tmp_path / "store.db", 40, process)
+    assert process.poll() is None
+    worker.kill()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    with open_store(tmp_path / "store.db") as store:
+        assert numbers(store) == reference
+
+
+@linux_only
+@pytest.mark.slow
+def test_a_cluster_that_loses_its_scheduler_says_so(
+    tmp_path: Path, reference: list[str], cluster: tuple[str, list["subprocess.Popen[bytes]"]]
+) -> None:
+    address, (scheduler, *_) = cluster
+    (tmp_path / "busy.toml").write_text(BUSY)
+    process = start(tmp_path, "--scheduler", address)
+    wait_for_points(tmp_path / "store.db", 40, process)
+    assert process.poll() is None
+    scheduler.kill()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1, errors
+    assert f"the Dask scheduler {address} does not answer any more; what was finished is stored" in errors
+    assert "Traceback" not in errors
+    with open_store(tmp_path / "store.db") as store:
+        assert 40 <= store.count() < len(reference)
+        assert set(numbers(store)) <= set(reference)
+
+
+@linux_only
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_store_that_resumes(
+    tmp_path: Path, reference: list[str], number: signal.Signals
+) -> None:
+    (tmp_path / "busy.toml").write_text(BUSY)
+    process = start(tmp_path, "--jobs", "2" if number == signal.SIGINT else "1")
+    wait_for_points(tmp_path / "store.db", 40, process)
+    # As a terminal does: Ctrl-C reaches the workers as well.
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, errors
+    assert f"stopped by {number.name}" in errors
+    command = errors.strip().splitlines()[-1].strip()
+    assert command.startswith("firststep run busy.toml --store store.db --jobs")
+    # A worker notices that its driver is gone a moment later.
+    patience = time.monotonic() + 20
+    while left_behind(process.pid) and time.monotonic() < patience:
+        time.sleep(0.1)
+    assert left_behind(process.pid) == []
+    with open_store(tmp_path / "store.db") as store:
+        assert 40 <= store.count() < len(reference)
+        assert set(numbers(store)) <= set(reference)
+    again = start(tmp_path, *command.split()[5:])
+    _, errors = again.communicate(timeout=60)
+    assert again.returncode == 0, errors
+    with open_store(tmp_path / "store.db") as store:
+        assert numbers(store) == reference
+
+
+def test_two_runs_at_once_share_the_work(tmp_path: Path, reference: list[str]) -> None:
+    (tmp_path / "busy.toml").write_text(BUSY)
+    runs = [start(tmp_path, "--jobs", "1", "--quiet") for _ in range(2)]
+    for process in runs:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    with open_store(tmp_path / "store.db") as store:
+        assert numbers(store) == reference
+        # Two parts for each replica's 12 points would be the sign of work done twice.
+        assert store.count() == 24 * 12 + 12
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs to mount a small disk")
+def test_a_full_disk_stops_a_run_and_loses_nothing(tmp_path: Path, reference: list[str]) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = (
+        shutil.which("mount")
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=450k", "tmpfs", str(disk)], capture_output=True, check=False
+        ).returncode
+    )
+    if not mounted:
+        pytest.skip("cannot mount here")
+    try:
+        (disk / "busy.toml").write_text(BUSY)
+        process = start(disk, "--jobs", "1")
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 1, errors
+        assert "full or failing" in errors
+        assert "Traceback" not in errors
+        with open_store(disk / "store.db", read_only=True) as store:
+            kept = numbers(store)
+        assert kept
+        assert set(kept) <= set(reference)
+        subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+        process = start(disk, "--jobs", "1")
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        with open_store(disk / "store.db") as store:
+            assert numbers(store) == reference
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
