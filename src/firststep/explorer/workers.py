@@ -6,8 +6,6 @@ import logging
 import multiprocessing
 import os
 import pickle
-import signal
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from firststep.experiment.execution import worker_environment
+from firststep.experiment.execution import start_worker, worker_environment
 
 logger = logging.getLogger("firststep")
 
@@ -45,17 +43,9 @@ def _answer(
     connection: Connection, prepare: Callable[[], Any] | None, memory: int | None, patience: int
 ) -> None:
     """What a worker process does: prepare, then answer calls until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    start_worker()
     if patience and hasattr(os, "nice"):
         os.nice(patience)
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
     if prepare is not None:
         try:
             prepare()
