@@ -51,12 +51,16 @@ class Resolution:
         Quadrature nodes of the law of M.
     negligible : float
         Size below which functions of z are left out; at the default they change no error by more than about 1e-9.
+    cells : bool
+        Average rho over cells around equidistant nodes of z, in which 1/rho is taken as linear. For spectra alone: less
+        accurate than the nodes where these are enough.
     """
 
     nodes: int
     readout_spacing: float
     rest_levels: int
     negligible: float = 1e-7
+    cells: bool = False
 
 
 # Readout values beyond this have probability 1e-10.
@@ -89,6 +93,7 @@ class Geometry:
     c: Array
     law: RestLaw
     negligible: float
+    cells: bool  # whether 1/rho is taken as linear between the nodes of z, which are equidistant then
 
     @property
     def directions(self) -> int:
@@ -187,6 +192,7 @@ def geometry_of(problem: Problem, sizes: Sizes, resolution: Resolution, rest: st
         c=c,
         law=law,
         negligible=resolution.negligible,
+        cells=resolution.cells,
     )
 
 

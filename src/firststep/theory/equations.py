@@ -87,18 +87,40 @@ def jacobian_at(geometry: Geometry, tables: Tables, state: State) -> Values:
     return jacobian
 
 
-def _newton_steps(geometry: Geometry, tables: Tables, state: State, error: Values) -> Values:
+def _resolved(geometry: Geometry, below: Values) -> tuple[Values, Values]:
+    r"""rho = 1/(lambda n/N + bulk) and its reaction -dlog rho/dbulk, from the denominators at the nodes of z.
+
+    With `cells` both are averages over the cell around each node, in which the denominator is taken as linear: close to
+    the real axis rho varies faster than any smooth function of z, and 1/rho does not.
+    """
+    if not geometry.cells:
+        return 1 / below, 1 / below
+    middle = (below[:, 1:] + below[:, :-1]) / 2
+    left = np.concatenate([2 * below[:, :1] - middle[:, :1], middle], axis=1)
+    right = np.concatenate([middle, 2 * below[:, -1:] - middle[:, -1:]], axis=1)
+    slant = (right - left) / (right + left)
+    small = np.abs(slant) < 1e-3
+    ratio = np.where(small, 1 + slant**2 / 3, np.arctanh(slant) / np.where(small, 1.0, slant))
+    rho = ratio * 2 / (right + left)
+    return rho, 1 / (left * right * rho)
+
+
+def _newton_steps(
+    geometry: Geometry, tables: Tables, state: State, error: Values, reaction: Values
+) -> Values:
     """Relative steps that solve the equations linearised at a state with these relative residuals."""
     nz, basis = len(geometry.weights), tables.h.shape[1]
-    if nz > LONG * basis * (basis + 1) / 2:
-        return _reduced_steps(geometry, tables, state, error)
+    if geometry.cells or nz > LONG * basis * (basis + 1) / 2:
+        return _reduced_steps(geometry, tables, state, error, reaction)
     jacobian = jacobian_at(geometry, tables, state)
     diagonal = np.arange(error.shape[1])
     jacobian[:, diagonal, diagonal] += np.where(diagonal < nz, error, -error)
     return np.asarray(-np.linalg.solve(jacobian, error[..., None])[..., 0])
 
 
-def _reduced_steps(geometry: Geometry, tables: Tables, state: State, error: Values) -> Values:
+def _reduced_steps(
+    geometry: Geometry, tables: Tables, state: State, error: Values, reacting: Values
+) -> Values:
     """The same where there are many more nodes of z than products of two functions of z.
 
     Samples act on each other through P alone, so that the unknowns are its change and those of the neurons.
@@ -116,9 +138,8 @@ def _reduced_steps(geometry: Geometry, tables: Tables, state: State, error: Valu
     mixed = tables.h[:, None].swapaxes(2, 3) @ (state.s @ alpha.swapaxes(2, 3))
     across = (tables.spread.swapaxes(1, 2) + _weighted_square(mu, mixed)) * (uw * state.y)[:, None, :]
     between_neurons = _weighted_square(mu, alpha @ (state.x @ alpha.swapaxes(2, 3)))
-    own = 1 + error[:, :nz]
     # The step of a sample is `free` plus what the change of P and the neurons' steps make of `reacting`.
-    free, reacting = -error[:, :nz] / own, state.rho / own
+    free = -error[:, :nz] / (1 + error[:, :nz])
     mass = geometry.weights * state.rho
     back = (
         geometry.samples_per_neuron * state.y[:, :, None] * across.swapaxes(1, 2) / (uw * state.y)[:, :, None]
@@ -158,12 +179,12 @@ def solve_points(
         here = tables if len(index) == len(ridge) else tables.take(index)
         rho, y = values[:, :nz], 1 / values[:, nz:]
         state = state_at(geometry, here, rho, y)
-        error = _errors(state, floor[index])
-        return _newton_steps(geometry, here, state, error), _largest(geometry, error)
+        error, reaction = _errors(geometry, state, floor[index])
+        return _newton_steps(geometry, here, state, error, reaction), _largest(geometry, error)
 
     def plain(values: Values, index: NDArray[np.intp]) -> Values:
         state = state_at(geometry, tables.take(index), values[:, :nz], 1 / values[:, nz:])
-        return np.concatenate([1 / (floor[index] + state.bulk), 1 + state.delta], axis=1)
+        return np.concatenate([_resolved(geometry, floor[index] + state.bulk)[0], 1 + state.delta], axis=1)
 
     return fixedpoint.solve(
         newton,
@@ -176,10 +197,10 @@ def solve_points(
     )
 
 
-def _errors(state: State, floor: Values) -> Values:
-    """Relative residuals of both equations, samples first, shape (B, nz + nu); `floor` is lambda n/N."""
-    samples, neurons = state.rho * (floor + state.bulk) - 1, 1 - (1 + state.delta) * state.y
-    return np.concatenate([samples, neurons], axis=1)
+def _errors(geometry: Geometry, state: State, floor: Values) -> tuple[Values, Values]:
+    """Relative residuals of both equations, samples first, (B, nz + nu), and rho's reaction; `floor` is lambda n/N."""
+    rho, reaction = _resolved(geometry, floor + state.bulk)
+    return np.concatenate([state.rho / rho - 1, 1 - (1 + state.delta) * state.y], axis=1), reaction
 
 
 def _largest(geometry: Geometry, error: Values) -> Array:
@@ -191,7 +212,7 @@ def _largest(geometry: Geometry, error: Values) -> Array:
 
 def residual_of(geometry: Geometry, state: State, ridge: Values) -> Array:
     """Largest relative residual of each point, shape (B,)."""
-    return _largest(geometry, _errors(state, (ridge * geometry.samples_per_neuron)[:, None]))
+    return _largest(geometry, _errors(geometry, state, (ridge * geometry.samples_per_neuron)[:, None])[0])
 
 
 @dataclass(frozen=True)

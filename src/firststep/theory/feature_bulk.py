@@ -1,6 +1,7 @@
 """Spectrum of the features: the unified equations at complex ridge, and the roots of their finite-rank system."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +36,8 @@ MORE_NODES, MOST_NODES = 36, 1200
 USUAL_SPIKE = 50.0
 # Nodes of the law of M that a rest as large as the weights adds.
 MORE_LEVELS = 12
+# Cells of z where nodes alone are not enough.
+CELLS = 650
 # How much closer a spike of one brings the readout's nodes, and how close they may come.
 SPACING, LEAST_SPACING = 1.5, 0.1
 # Quadrature nodes that stand for less than this share of a sample or neuron are dropped.
@@ -184,6 +187,26 @@ class FeatureBulk(Solver):
         coarse = self._at(RESOLUTION)
         return self.continued(x, coarse._carried(coarse.approached(x), self))
 
+    def _finest(self) -> Resolution:
+        """Finer in all ways."""
+        found = self.resolution
+        for way in ("nodes", "readout_spacing", "rest_levels"):
+            found = replace(found, **{way: getattr(_finer(found)[way], way)})
+        return found
+
+    def alternatives(self) -> "Iterator[FeatureBulk]":
+        """The same spectrum at other resolutions, for where this one is not enough."""
+        if len(self.geometry.hermite):
+            return
+        tried = [self._finest()]
+        if self.problem.readout != "gaussian":
+            # Samples may have bands of their own, which no number of nodes blurs.
+            tried.append(replace(self.resolution, nodes=max(CELLS, self.resolution.nodes), cells=True))
+        for resolution in filter(_affordable, tried):
+            other = self._at(resolution)
+            other.accuracy = 0.0
+            yield other
+
     def settled(self, rounds: int = SETTLING_ROUNDS) -> "FeatureBulk":
         """The same spectrum at a resolution at which the density does not move by more than `ACCURACY`.
 
@@ -221,12 +244,9 @@ class FeatureBulk(Solver):
     def checked(self, x: Array, density: Array, scan: Bulk) -> float:
         """The largest change seen, when the resolution was chosen and now at some points of the result."""
         some = slice(CHECK_EVERY // 2, None, CHECK_EVERY)
-        finest = self.resolution
-        for way in () if len(self.geometry.hermite) else ("nodes", "readout_spacing", "rest_levels"):
-            finest = replace(finest, **{way: getattr(_finer(finest)[way], way)})
-        if finest == self.resolution:
+        if len(self.geometry.hermite):
             return self.accuracy
-        finer, start = self._at(finest), between(scan.x, scan.values, x[some])
+        finer, start = self._at(self._finest()), between(scan.x, scan.values, x[some])
         again = finer.continued(x[some], self._carried(Bulk(x[some], start, density[some]), finer))
         return max(self.accuracy, float(np.abs(again.density - density[some]).max() / density.max()))
 
