@@ -10,6 +10,7 @@ approached from the complex plane anew; differences are in units of the density'
 import argparse
 import os
 import time
+from dataclasses import replace
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -17,7 +18,6 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 - not before the lines above
 
 from firststep import Problem, Sizes, Spectrum, predict_spectrum  # noqa: E402
-from firststep.theory.coefficients import Resolution  # noqa: E402
 from firststep.theory.feature_bulk import FeatureBulk  # noqa: E402
 
 TEACHER, NOISE = "h1 + h2/sqrt(2)", 0.5
@@ -28,19 +28,17 @@ SIZES = ((2000, 1000, 1500), (1000, 1000, 3000), (3000, 1000, 1000), (1000, 333,
 
 def moved(found: Spectrum) -> float:
     """Largest change of the density when solved at twice the resolution, in units of its maximum."""
-    bulk = FeatureBulk(found.problem, found.sizes, found.step_size, "structured").settled()
-    used = bulk.resolution
-    finer = FeatureBulk(
-        found.problem,
-        found.sizes,
-        found.step_size,
-        "structured",
-        resolution=Resolution(
-            min(2 * used.nodes, 1000), max(used.readout_spacing / 2, 0.15), 2 * used.rest_levels, 1e-5
-        ),
+    used = found.details["resolution"]
+    finer = replace(
+        used,
+        nodes=2 * used.nodes,
+        readout_spacing=max(used.readout_spacing / 2, 0.12),
+        rest_levels=min(2 * used.rest_levels, used.rest_levels + 16),
+        negligible=used.negligible / 10,
     )
+    bulk = FeatureBulk(found.problem, found.sizes, found.step_size, "structured", resolution=finer)
     some = slice(5, None, EVERY)
-    again = finer.approached(found.x[some]).density
+    again = bulk.approached(found.x[some]).density
     return float(np.abs(again - found.density[some]).max() / found.density.max())
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from firststep import fixedpoint
 from firststep.gaussian import Array
 from firststep.problem import Outlier, Problem, Sizes, Spectrum
-from firststep.theory.coefficients import Values
+from firststep.theory.coefficients import Resolution, Values
 
 # Distances from the real axis, in units of the mean eigenvalue, on the way from an easy problem to the density.
 APPROACH = (3.0, 0.5, 0.1, 0.02, 2e-3, 1e-7)
@@ -74,6 +74,7 @@ class Solver:
     accuracy: float = (
         math.nan
     )  # change of the density under refinement, in units of its maximum, if it was looked at
+    resolution: Resolution | None = None
     mean: float  # mean eigenvalue
     atom: float
 
@@ -273,8 +274,8 @@ class Solver:
         intervals, scan = self.support()
         return self.outliers(intervals[-1][1], scan)
 
-    def spectrum(self, points: int) -> Spectrum:
-        """Bulk, edges and outliers."""
+    def spectrum(self, points: int, check: bool = True) -> Spectrum:
+        """Bulk, edges and outliers, and if asked for a check of the density."""
         intervals, scan = self.support()
         edge = intervals[-1][1]
         # A density with several humps takes more points.
@@ -290,6 +291,7 @@ class Solver:
                 density,
                 x,
             )
+        accuracy = self.checked(x, density, scan) if check else math.nan
         return Spectrum(
             self.problem,
             self.sizes,
@@ -302,7 +304,7 @@ class Solver:
             tuple(intervals),
             self.atom,
             self.outliers(edge, scan),
-            {"mass": mass, "accuracy": self.checked(x, density, scan)},
+            {"mass": mass, "accuracy": accuracy, "resolution": self.resolution},
         )
 
     def checked(self, x: Array, density: Array, scan: Bulk) -> float:

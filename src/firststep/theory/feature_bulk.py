@@ -139,6 +139,7 @@ class FeatureBulk(Solver):
     """Features: the unified equations at ridge -x."""
 
     of = "features"
+    resolution: Resolution
 
     def __init__(
         self,

@@ -202,6 +202,11 @@ def _solve_all(
     stretch = row_stretch(problem, sizes, steps, rest)
     polynomial = is_polynomial(spike, sizes, stretch)
     first = np.searchsorted(RUNGS, np.maximum(spike, stretch))
+    unchecked = math.isinf(wanted)
+    if unchecked:
+        # One resolution for all points of a branch: fewer, larger batches.
+        for branch in (True, False):
+            first[polynomial == branch] = first[polynomial == branch].max(initial=0)
     neighbours: _Level | None = None
     for branch, rung in sorted(set(zip(~polynomial, first, strict=True))):
         pending = np.flatnonzero((~polynomial == branch) & (first == rung))
@@ -219,7 +224,7 @@ def _solve_all(
                 error[pending] = change
                 done = change <= wanted
             else:
-                done = np.zeros(len(pending), dtype=bool)
+                done = np.full(len(pending), unchecked)
                 neighbours = now
             numbers[pending] = now.numbers
             reached[pending] = step
@@ -278,7 +283,7 @@ def solve(
         it is taken as independent noise, or it is dropped, which is the model behind the staircase of [Moniri24]_.
     tolerance : float, optional
         Relative change of the errors under refinement that is accepted. By default 1e-6 is aimed at, up to 1e-3 is let
-        pass with a note, and more is an error.
+        pass with a note, and more is an error. Infinity asks for one resolution alone, unchecked: for a draft.
 
     Returns
     -------
