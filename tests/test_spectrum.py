@@ -9,6 +9,9 @@ import pytest
 
 from firststep.gaussian import Array
 from firststep.problem import Problem, Sizes, Spectrum
+from firststep.theory import equations
+from firststep.theory.coefficients import Resolution, geometry_of, tables_of
+from firststep.theory.feature_bulk import FeatureBulk
 from firststep.theory.spectrum import critical_steps, expected_outliers, predict_spectrum
 from firststep.theory.weights import spiked_weights
 
@@ -230,3 +233,55 @@ def test_description_is_json_of_the_documented_form() -> None:
     assert set(found) >= {"bulk", "edges", "outliers"}
     assert set(found["bulk"]) == {"x", "density"}
     assert set(found["outliers"][0]) >= {"eigenvalue", "singular_value", "overlaps"}
+
+
+@pytest.mark.parametrize("readout", ["gaussian", "rademacher", "constant"])
+def test_steps_from_products_of_functions_are_newton_steps(readout, monkeypatch):
+    problem = Problem("relu", "h1 + h2/sqrt(2)", 0.5, readout=readout)
+    geometry = geometry_of(problem, Sizes(1000, 900, 3000), Resolution(60, 0.5, 6, 1e-3), "structured", 0)
+    tables = tables_of(geometry, np.array([40.0]), "structured").repeat(2)
+    rng = np.random.default_rng(0)
+    rho = rng.uniform(0.5, 1, (2, 60)) + 1j * rng.uniform(0, 1, (2, 60))
+    y = rng.uniform(0.5, 1, (2, len(geometry.u))) - 1j * rng.uniform(0, 1, (2, len(geometry.u)))
+    state = equations.state_at(geometry, tables, rho, y)
+    errors = equations._errors(geometry, state, np.array([[0.1 + 0.1j], [0.3 + 0.1j]]))
+    steps = {}
+    for long in (0.0, np.inf):
+        monkeypatch.setattr(equations, "LONG", long)
+        steps[long] = equations._newton_steps(geometry, tables, state, *errors)
+    np.testing.assert_allclose(steps[0.0], steps[np.inf], rtol=0, atol=1e-12)
+    # The two ways are not one and the same.
+    assert not np.array_equal(steps[0.0], steps[np.inf])
+
+
+def test_cells_average_the_inverse_of_a_linear_function():
+    problem = Problem("relu", "h1", 0.5, readout="constant")
+    sizes, resolution = Sizes(1000, 900, 3000), Resolution(60, 0.5, 6, 1e-3, cells=True)
+    geometry = geometry_of(problem, sizes, resolution, "structured", 0)
+    below = (2 + geometry.z - 0.01j)[None]
+    rho, reaction = equations._resolved(geometry, below)
+    spacing = geometry.z[1] - geometry.z[0]
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    inside = below[0][:, None] + spacing / 2 * nodes
+    average = (1 / inside) @ weights / 2
+    np.testing.assert_allclose(rho[0], average, rtol=1e-6)
+    np.testing.assert_allclose((rho * reaction)[0], (1 / inside**2) @ weights / 2, rtol=1e-4)
+    # Where the function is steep the value at the node is far from the average.
+    assert np.abs(1 / below[0] / average - 1).max() > 0.5
+
+
+def test_density_says_how_accurate_it_is():
+    sizes = Sizes(600, 300, 450)
+    usual = predict_spectrum(Problem("relu", "h1 + h2/sqrt(2)", 0.5), sizes, 20.0)
+    assert usual.details["accuracy"] < 1e-3
+    draft = predict_spectrum(Problem("relu", "h1 + h2/sqrt(2)", 0.5), sizes, 20.0, check=False)
+    assert np.isnan(draft.details["accuracy"])
+    np.testing.assert_allclose(
+        [o.eigenvalue for o in draft.outliers], [o.eigenvalue for o in usual.outliers], rtol=1e-3
+    )
+    # Samples with bands of their own: the nodes alone do not resolve them, and that is seen.
+    hard = FeatureBulk(
+        Problem("relu", "h1", 0.5, readout="constant"), Sizes(300, 300, 1800), 40.0, "structured"
+    )
+    found = hard.settled(rounds=0).spectrum(60)
+    assert found.details["accuracy"] > 1e-2

@@ -249,7 +249,8 @@ class FeatureBulk(Solver):
             return self.accuracy
         finer, start = self._at(self._finest()), between(scan.x, scan.values, x[some])
         again = finer.continued(x[some], self._carried(Bulk(x[some], start, density[some]), finer))
-        return max(self.accuracy, float(np.abs(again.density - density[some]).max() / density.max()))
+        moved = float(np.abs(again.density - density[some]).max() / density.max())
+        return moved if math.isnan(self.accuracy) else max(moved, self.accuracy)
 
     def solve(self, ridge: Values, start: Values | None, tolerance: float) -> Values:
         """rho(z) and 1 + delta(u) at each ridge."""
