@@ -514,12 +514,13 @@ def best_step(
     grid = np.geomspace(1e-6, 1e2, 11)
     scan = solve(problem, sizes, steps, grid, rest=rest, tolerance=1e-3)
     row, column = np.unravel_index(int(np.argmin(scan.test_error)), scan.test_error.shape)
+    still = best_ridge(problem, sizes, 0.0, rest=rest, tolerance=tolerance)
+    unmoved = replace(
+        still,
+        note=still.note or "no step is best: the gradient step does not lower the predicted test error",
+    )
     if row == 0:
-        best = best_ridge(problem, sizes, 0.0, rest=rest, tolerance=tolerance)
-        return replace(
-            best,
-            note=best.note or "no step is best: the gradient step does not lower the predicted test error",
-        )
+        return unmoved
     # Parabolas through ever smaller patches: five by five points cost little more than one.
     centre = np.log([steps[row], grid[column]])
     width = np.log([steps[2] / steps[1], grid[1] / grid[0]])
@@ -535,7 +536,7 @@ def best_step(
     step = math.exp(min(centre[0], math.log(largest)))
     around = math.exp(centre[1] - 0.3), math.exp(centre[1] + 0.3)
     note = f"the test error still falls at the largest step considered, {largest:.3g}"
-    return _optimum(
+    found = _optimum(
         problem,
         sizes,
         step,
@@ -544,6 +545,8 @@ def best_step(
         tolerance,
         note if step >= 0.99 * largest else "",
     )
+    # A gain that is smaller than the accuracy of the errors is none.
+    return found if found.test_error < (1 - TOLERANCE) * still.test_error else unmoved
 
 
 def _vertex(patch: Array, errors: Array) -> Array:
