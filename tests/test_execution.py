@@ -17,6 +17,8 @@ import pytest
 
 pytest.importorskip("pydantic")
 
+from small_experiment import TEXT, numbers
+
 from firststep.experiment import expand, parse, run
 from firststep.experiment.execution import (
     ExecutorBackend,
@@ -28,32 +30,7 @@ from firststep.experiment.execution import (
 from firststep.experiment.points import cells_of, missing_tasks
 from firststep.experiment.work import Finished, Task, compute
 from firststep.simulate import run_replica
-from firststep.store import Store, open_store
-
-TEXT = """
-title = "An example"
-[problem]
-activation = "relu"
-teacher = "h1 + h2/sqrt(2)"
-noise_std = 0.3
-[sizes]
-n_samples = 60
-phi = 0.5
-psi = 0.625
-[sweep]
-step_exponent = [0.0, 0.25, 0.5]
-ridge = [0.1, 1.0]
-[simulation]
-replicas = 3
-[[theory]]
-name = "staircase"
-"""
-
-
-def numbers(store: Store) -> list[str]:
-    """Everything that a store holds, every bit of it, in an order of its own."""
-    return sorted(json.dumps(row, sort_keys=True) for row in store.rows())
-
+from firststep.store import open_store
 
 # Workers that die.
 

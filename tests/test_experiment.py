@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("pydantic")
 
+from small_experiment import TEXT, numbers
+
 from firststep.cli import main
 from firststep.experiment import ExperimentError, build_figures, collect, expand, load, parse, plan, run
 from firststep.experiment import runner as runner_module
@@ -27,26 +29,7 @@ from firststep.experiment.schema import FigureKind, line_of, read_numbers
 from firststep.experiment.work import Task
 from firststep.problem import Problem, Sizes
 from firststep.simulate import run_replica, simulate
-from firststep.store import Store, open_store
-
-TEXT = """
-title = "An example"
-[problem]
-activation = "relu"
-teacher = "h1 + h2/sqrt(2)"
-noise_std = 0.3
-[sizes]
-n_samples = 60
-phi = 0.5
-psi = 0.625
-[sweep]
-step_exponent = [0.0, 0.25, 0.5]
-ridge = [0.1, 1.0]
-[simulation]
-replicas = 3
-[[theory]]
-name = "staircase"
-"""
+from firststep.store import open_store
 
 
 def with_changes(*pairs: tuple[str, str]) -> str:
@@ -55,11 +38,6 @@ def with_changes(*pairs: tuple[str, str]) -> str:
         assert old in text
         text = text.replace(old, new)
     return text
-
-
-def numbers(store: Store) -> list[str]:
-    """Everything that a store holds, every bit of it, in an order of its own."""
-    return sorted(json.dumps(row, sort_keys=True) for row in store.rows())
 
 
 # The file.

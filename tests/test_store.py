@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -476,35 +477,29 @@ def test_a_file_that_may_not_grow_gives_a_clear_error(tmp_path: Path) -> None:
         assert store.count() == before + 1
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs to mount a small disk")
-def test_a_full_disk_gives_a_clear_error(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A disk of its own in memory; skips the test where none can be mounted."""
+    disk = folder / "disk"
     disk.mkdir()
-    if (
-        not shutil.which("mount")
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True, check=False
-        ).returncode
-    ):
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("cannot mount here")
     try:
-        check_full(disk / "a.db")
+        yield disk
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs to mount a small disk")
+def test_a_full_disk_gives_a_clear_error(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "400k") as disk:
+        check_full(disk / "a.db")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs to mount a small disk")
 def test_a_read_only_disk_is_read_and_not_written(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if (
-        not shutil.which("mount")
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True, check=False
-        ).returncode
-    ):
-        pytest.skip("cannot mount here")
-    try:
+    with small_disk(tmp_path, "4m") as disk:
         with open_store(disk / "a.db") as store:
             store.add(SPEC, "network", [1.0], [0.1], {"x": 1.0})
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -514,8 +509,6 @@ def test_a_read_only_disk_is_read_and_not_written(tmp_path: Path) -> None:
         with open_store(disk / "a.db", read_only=True) as store:
             assert store.count() == 1
         assert [path.name for path in disk.iterdir()] == ["a.db"]
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 READER = """

@@ -18,6 +18,10 @@ from firststep.theory.coefficients import Resolution, Values
 
 # Distances from the real axis, in units of the mean eigenvalue, on the way from an easy problem to the density.
 APPROACH = (3.0, 0.5, 0.1, 0.02, 2e-3, 1e-7)
+# Outliers are looked for this far from the real axis: farther than the rare bands that a few extreme samples make.
+ASIDE = 1e-5
+# Quadrature nodes that stand for less than this share of a sample, neuron or direction are dropped.
+UNLIKELY = 2e-3
 # Points with which each of these distances is passed.
 APPROACH_POINTS = (8, 16, 31, 61, 61, 61)
 # Where bulks are looked for, in units of the mean eigenvalue.
@@ -70,7 +74,7 @@ class Solver:
     sizes: Sizes
     step_size: float
     of: str
-    effort: int = 1  # refines nodes and scan where narrow bands were missed
+    effort: int = 1  # refines the scan where narrow bands were missed
     accuracy: float = (
         math.nan
     )  # change of the density under refinement, in units of its maximum, if it was looked at

@@ -9,7 +9,7 @@ import numpy as np
 from firststep import fixedpoint
 from firststep.gaussian import Array, hermite_polynomials
 from firststep.problem import Outlier, Problem, Sizes
-from firststep.theory.bulk import EMPTY, NEAREST, TIGHT, Bulk, Solver, between
+from firststep.theory.bulk import ASIDE, EMPTY, NEAREST, TIGHT, UNLIKELY, Bulk, Solver, between
 from firststep.theory.coefficients import (
     SMALL_SPIKE,
     Geometry,
@@ -26,9 +26,7 @@ from firststep.theory.coefficients import (
 )
 from firststep.theory.equations import forms_at, solve_points
 
-# Outliers are looked for this far from the real axis: farther than the rare bands that a few extreme samples make.
-ASIDE = 1e-5
-# Enough for a density to 1e-3; refined once to check.
+# Coarse, for the way from the complex plane to the real axis; refined from there.
 RESOLUTION = Resolution(12, 0.9, 4, negligible=1e-4)
 # Nodes of z that a spike of one adds; twice as many where all neurons have the same.
 MORE_NODES, MOST_NODES = 36, 1200
@@ -40,8 +38,6 @@ MORE_LEVELS = 12
 CELLS = 650
 # How much closer a spike of one brings the readout's nodes, and how close they may come.
 SPACING, LEAST_SPACING = 1.5, 0.1
-# Quadrature nodes that stand for less than this share of a sample or neuron are dropped.
-UNLIKELY = 2e-3
 # Change of the density under refinement, in units of its maximum, that is aimed at.
 ACCURACY = 1e-3
 # Points at which it is solved again to see that, where they lie in units of the mean eigenvalue, and how often.
@@ -49,8 +45,8 @@ CHECK_RANGE, CHECKS = (3e-4, 10.0), 32
 SETTLING_ROUNDS = 6
 # Of the points of a density, every so many are looked at again at the end.
 CHECK_EVERY = 9
-# Readouts of few values have no spacing.
-FIXED = (("readout_spacing", "constant"), ("readout_spacing", "rademacher"))
+# What a resolution has of each kind.
+WAYS = ("nodes", "readout_spacing", "rest_levels")
 # Rounds of the search for an outlier, and where in a bracket points are placed around the root of the secant.
 ROOT_ROUNDS, AROUND = 20, np.array([-3e-2, -1e-3, 0.0, 1e-3, 3e-2])
 # Polynomials as bases are slower, and needed only where sqrt(N) would multiply rounding too much.
@@ -88,15 +84,16 @@ def _resolution(problem: Problem, sizes: Sizes, step_size: float, spike: float) 
     return Resolution(nodes, spacing, levels, negligible)
 
 
-def _finer(resolution: Resolution) -> dict[str, Resolution]:
-    """A resolution that is finer in one of its three ways, under the name of that."""
-    nodes, spacing, levels = resolution.nodes, resolution.readout_spacing, resolution.rest_levels
-    ways = {
-        "nodes": round(1.5 * nodes),
-        "readout_spacing": spacing / 1.4,
-        "rest_levels": round(1.3 * levels) + 1,
-    }
-    return {name: replace(resolution, **{name: value}) for name, value in ways.items()}  # type: ignore[arg-type]
+def _finer(resolution: Resolution, *ways: str) -> Resolution:
+    """A resolution that is finer in these of its `WAYS`."""
+    return replace(
+        resolution,
+        nodes=round(1.5 * resolution.nodes) if "nodes" in ways else resolution.nodes,
+        readout_spacing=resolution.readout_spacing / (1.4 if "readout_spacing" in ways else 1.0),
+        rest_levels=round(1.3 * resolution.rest_levels) + 1
+        if "rest_levels" in ways
+        else resolution.rest_levels,
+    )
 
 
 def _affordable(resolution: Resolution) -> bool:
@@ -147,12 +144,9 @@ class FeatureBulk(Solver):
         sizes: Sizes,
         step_size: float,
         rest: str,
-        effort: int = 1,
         resolution: Resolution | None = None,
     ) -> None:
         self.problem, self.sizes, self.step_size, self.rest = problem, sizes, step_size, rest
-        self.effort = effort
-        self.accuracy = math.nan
         if step_size == 0:
             # Without a step the initial output plays no part.
             problem = problem.replaced(initial_output="vanishing")
@@ -188,25 +182,22 @@ class FeatureBulk(Solver):
         coarse = self._at(RESOLUTION)
         return self.continued(x, coarse._carried(coarse.approached(x), self))
 
-    def _finest(self) -> Resolution:
-        """Finer in all ways."""
-        found = self.resolution
-        for way in ("nodes", "readout_spacing", "rest_levels"):
-            found = replace(found, **{way: getattr(_finer(found)[way], way)})
-        return found
+    def _ways(self) -> tuple[str, ...]:
+        """In which of the `WAYS` the resolution matters here."""
+        if len(self.geometry.hermite):
+            return ("rest_levels",)
+        # Readouts of few values have no spacing.
+        return WAYS if self.problem.readout == "gaussian" else ("nodes", "rest_levels")
 
     def alternatives(self) -> "Iterator[FeatureBulk]":
         """The same spectrum at other resolutions, for where this one is not enough."""
         if len(self.geometry.hermite):
             return
-        tried = [self._finest()]
+        tried = [_finer(self.resolution, *WAYS)]
         if self.problem.readout != "gaussian":
             # Samples may have bands of their own, which no number of nodes blurs.
             tried.append(replace(self.resolution, nodes=max(CELLS, self.resolution.nodes), cells=True))
-        for resolution in filter(_affordable, tried):
-            other = self._at(resolution)
-            other.accuracy = 0.0
-            yield other
+        yield from (self._at(resolution) for resolution in tried if _affordable(resolution))
 
     def settled(self, rounds: int = SETTLING_ROUNDS) -> "FeatureBulk":
         """The same spectrum at a resolution at which the density does not move by more than `ACCURACY`.
@@ -223,19 +214,12 @@ class FeatureBulk(Solver):
             here = self.continued(inside.x, coarse._carried(inside, self))
         for _ in range(rounds):
             moved = {}
-            for way, resolution in _finer(now.resolution).items():
-                if way != "rest_levels" and (
-                    len(now.geometry.hermite) or (way, now.problem.readout) in FIXED
-                ):
-                    continue
-                other = now._at(resolution)
+            for way in now._ways():
+                other = now._at(_finer(now.resolution, way))
                 again = other.continued(here.x, now._carried(here, other))
                 moved[way] = float(np.abs(again.density - here.density).max() / here.density.max())
             now.accuracy = max(moved.values())
-            refined = now.resolution
-            for way, change in moved.items():
-                if change > ACCURACY / 2:
-                    refined = replace(refined, **{way: getattr(_finer(refined)[way], way)})
+            refined = _finer(now.resolution, *(way for way, change in moved.items() if change > ACCURACY / 2))
             if refined == now.resolution or not _affordable(refined):
                 break
             other = now._at(refined)
@@ -247,7 +231,7 @@ class FeatureBulk(Solver):
         some = slice(CHECK_EVERY // 2, None, CHECK_EVERY)
         if len(self.geometry.hermite):
             return self.accuracy
-        finer, start = self._at(self._finest()), between(scan.x, scan.values, x[some])
+        finer, start = self._at(_finer(self.resolution, *WAYS)), between(scan.x, scan.values, x[some])
         again = finer.continued(x[some], self._carried(Bulk(x[some], start, density[some]), finer))
         moved = float(np.abs(again.density - density[some]).max() / density.max())
         return moved if math.isnan(self.accuracy) else max(moved, self.accuracy)

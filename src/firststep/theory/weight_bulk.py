@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from firststep import fixedpoint
 from firststep.gaussian import Array
 from firststep.problem import Outlier, Problem, Sizes
-from firststep.theory.bulk import APPROACH, NEAREST, TIGHT, Bulk, Solver, between
+from firststep.theory.bulk import APPROACH, ASIDE, NEAREST, TIGHT, UNLIKELY, Bulk, Solver, between
 from firststep.theory.coefficients import Values, directions_of, readout_rule
-from firststep.theory.feature_bulk import ASIDE, RESOLUTION, UNLIKELY
 from firststep.theory.rest import point_law, rest_law
 
 # Nodes of the law of M for the weights, whose equations are cheap.
 WEIGHT_LEVELS = 12
+# Distance of the nodes of a Gaussian readout.
+READOUT_SPACING = 0.45
 
 
 class WeightBulk(Solver):
@@ -38,7 +39,7 @@ class WeightBulk(Solver):
             beyond -= 4 * float(c[2]) ** 2
             turn = 2 * float(c[2]) * step_size / math.sqrt(sizes.width)
         kappa2 = step_size**2 / sizes.width * sizes.step_ratio * residual * max(beyond, 0.0)
-        u, u_weights, _ = readout_rule(problem.readout, RESOLUTION.readout_spacing / 2, 0)
+        u, u_weights, _ = readout_rule(problem.readout, READOUT_SPACING, 0)
         keep, keep_m = u_weights * sizes.width > UNLIKELY, law.weights * sizes.dim > UNLIKELY
         self.u, self.u_weights = u[keep], u_weights[keep] / u_weights[keep].sum()
         law = replace(law, nodes=law.nodes[keep_m], weights=law.weights[keep_m] / law.weights[keep_m].sum())
