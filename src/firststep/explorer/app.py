@@ -22,7 +22,7 @@ except ImportError as missing:
 
 from firststep import __version__
 from firststep.explorer import views
-from firststep.explorer.service import Overtaken, Service, finite
+from firststep.explorer.service import LAST, Overtaken, Service, finite
 from firststep.explorer.simulation import MOST_REPLICAS, RefusedError, Simulations, stored
 from firststep.explorer.state import State, choices
 from firststep.explorer.workers import BusyError, LostError, Pool, TooSlowError
@@ -34,6 +34,9 @@ LARGEST_BODY = 16 * 1024
 REQUEST_LIMIT = 40.0
 # Longer for what nobody waits for, since it stands back for everything else.
 BACKGROUND_LIMIT = 120.0
+# How far processes for spectra and for curves at rest stand back for those that a moving slider waits for ("nice"),
+# and those that compute ahead.
+PATIENCE, MORE_PATIENCE = 4, 19
 # Requests that one client may make: as many at once, and so many for each second.
 BURST, RATE = 240.0, 80.0
 
@@ -60,6 +63,7 @@ PAGE_FILES = ("app.js", "charts.js", "style.css", "icon.svg")
 
 Client = Annotated[str, Header(alias="x-firststep-client", max_length=64, pattern="^[A-Za-z0-9-]*$")]
 Token = Annotated[str, Header(alias="x-firststep-token", max_length=128)]
+Quality = Annotated[Literal["draft", "exact"], Header(alias="x-firststep-quality")]
 StateQuery = Annotated[State, Query()]
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -191,17 +195,18 @@ def create_app(
     pool : Pool, optional
         In place of one of its own; then nothing is computed ahead.
     """
-    background = (
-        None if pool is not None else Pool(1, views.warm_up, time_limit=BACKGROUND_LIMIT, patience=15)
-    )
-    pool = pool or Pool(workers, views.warm_up)
-    service = Service(pool, background)
+    patient = background = None
+    if pool is None:
+        pool = Pool(workers, views.warm_up)
+        patient = Pool(workers, views.warm_up, patience=PATIENCE)
+        background = Pool(1, views.warm_up, time_limit=BACKGROUND_LIMIT, patience=MORE_PATIENCE)
+    pools = [each for each in (pool, patient, background) if each is not None]
+    service = Service(pool, patient, background)
     simulations = Simulations(store)
     token = secrets.token_urlsafe(24)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        pools = [pool] if background is None else [pool, background]
         for each in pools:
             each.start()
         yield
@@ -251,11 +256,7 @@ def create_app(
         return JSONResponse(choices())
 
     @app.get("/api/curves", responses=REFUSALS)
-    async def get_curves(
-        state: StateQuery,
-        client: Client = "",
-        quality: Annotated[Literal["draft", "exact"], Header(alias="x-firststep-quality")] = "exact",
-    ) -> JSONResponse:
+    async def get_curves(state: StateQuery, client: Client = "", quality: Quality = "exact") -> JSONResponse:
         """Errors, learned functions and alignment for every position of the step slider."""
 
         async def work() -> Any:
@@ -265,13 +266,13 @@ def create_app(
 
     @app.get("/api/spectrum/{of}", responses=REFUSALS)
     async def get_spectrum(
-        of: Literal["features", "weights"], state: StateQuery, client: Client = ""
+        of: Literal["features", "weights"], state: StateQuery, client: Client = "", quality: Quality = "exact"
     ) -> JSONResponse:
         """Density and outliers at one step size."""
 
         async def work() -> Any:
             view = state.with_exponent()
-            found = await service.spectrum_for(view, of)
+            found = await service.spectrum_for(view, of, quality == "draft")
             if client:
                 service.look_ahead(client, view)
             return found
@@ -283,7 +284,9 @@ def create_app(
         """Simulated points that the store has for this problem."""
 
         async def work() -> Any:
-            found = await pool.call(stored, state.with_exponent().model_dump(), simulations.path, priority=3)
+            found = await pool.call(
+                stored, state.with_exponent().model_dump(), simulations.path, priority=LAST
+            )
             return {"points": found}
 
         return await _answer(service, client, "simulated", work)
@@ -409,7 +412,8 @@ def serve(
     import uvicorn
 
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(kind, socket.SOCK_STREAM)
+    # Named as TCP, asyncio sends small parts at once; else the body of an answer waits 40 ms for its head's receipt.
+    listener = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

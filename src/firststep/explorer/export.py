@@ -106,7 +106,7 @@ async def _spectra(service: Service, state: State, of: str, every: int) -> dict[
     async def one(index: int) -> dict[str, Any] | None:
         try:
             return await service.spectrum_for(
-                state.model_copy(update={"step_exponent": positions[index]}), of
+                state.model_copy(update={"step_exponent": positions[index]}), of, draft=True
             )
         except (ArithmeticError, RuntimeError, ValueError, MemoryError):
             return None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from firststep.explorer import views
-from firststep.explorer.state import State, exponents
+from firststep.explorer.state import NOT_IN_SPECTRA, State, exponents
 from firststep.explorer.workers import Pool
 
 # Answers kept: a curve is about 50 kB, a spectrum about 10 kB.
@@ -19,8 +19,8 @@ KEPT_CURVES, KEPT_SPECTRA, KEPT_FRAMES = 256, 2048, 256
 MOST_AHEAD = 4
 # Seconds without a request after which something is computed ahead.
 QUIET = 0.6
-# What a moving slider waits for goes first.
-URGENT, NORMAL = 0, 2
+# What a moving slider waits for goes first, then what is drawn at rest, then what only the store knows.
+URGENT, NORMAL, LAST = 0, 2, 3
 
 
 class Overtaken(Exception):
@@ -77,8 +77,8 @@ def _key(content: Mapping[str, Any], *more: Any) -> str:
     return json.dumps([dict(sorted(content.items())), *more], separators=(",", ":"))
 
 
-def _spectrum_key(state: State, of: str) -> str:
-    return _key(state.model_dump(exclude={"ridge", "step_size"}), of)
+def _spectrum_key(state: State, of: str, quality: str) -> str:
+    return _key(state.model_dump(exclude={*NOT_IN_SPECTRA, "step_size"}), of, quality)
 
 
 class Service:
@@ -87,13 +87,15 @@ class Service:
     Parameters
     ----------
     pool : Pool
-        For what somebody waits for.
+        For drafts of the curves, which follow a moving slider.
+    patient : Pool, optional
+        For spectra and for curves at rest, in processes that stand back for the former; the same pool if not given.
     background : Pool, optional
-        For what somebody may ask next; without it nothing is computed ahead.
+        For spectra at rest, and for what somebody may ask next; without it nothing is computed ahead.
     """
 
-    def __init__(self, pool: Pool, background: Pool | None = None) -> None:
-        self.pool, self.background = pool, background
+    def __init__(self, pool: Pool, patient: Pool | None = None, background: Pool | None = None) -> None:
+        self.pool, self.patient, self.background = pool, patient or pool, background
         self.curves = Cache(KEPT_CURVES)
         self.frames = Cache(KEPT_FRAMES)
         self.spectra = Cache(KEPT_SPECTRA)
@@ -162,12 +164,14 @@ class Service:
     async def _curves(self, state: State, draft: bool) -> dict[str, Any]:
         nodes = views.draft_nodes(state.n_samples) if draft else np.array(exponents())
         asked: list[float | None] = [None, *nodes.tolist()]
-        # Interleaved, so that easy and hard points are shared out evenly; small parts can be dropped sooner.
-        parts = self.pool.count if draft else 3 * self.pool.count
+        # A draft is one batch, beside the frame. Otherwise easy and hard points are shared out evenly, in small parts
+        # that can be dropped soon.
+        pool = self.pool if draft else self.patient
+        parts = 1 if draft else 2 * pool.count
         tolerance, priority = (views.DRAFT, URGENT) if draft else (views.EXACT, NORMAL)
         described = state.model_dump()
         solved = [
-            self.pool.call(views.solve_points, described, asked[i::parts], tolerance, priority=priority)
+            pool.call(views.solve_points, described, asked[i::parts], tolerance, priority=priority)
             for i in range(parts)
         ]
         frame, *found = await _together(self.frame_for(state), *solved)
@@ -179,22 +183,30 @@ class Service:
             joined[name] = values
         return views.assemble(state, frame, joined, nodes, draft)
 
-    async def spectrum_for(self, state: State, of: str) -> dict[str, Any]:
-        """Views 2 and 4: the spectrum at one step size. The ridge does not matter to it."""
+    async def spectrum_for(self, state: State, of: str, draft: bool) -> dict[str, Any]:
+        """Views 2 and 4: the spectrum at one step size."""
+        exact = self.spectra.get(_spectrum_key(state, of, "exact"))
+        if exact is not None:
+            return dict(exact)
+        quality = "draft" if draft else "exact"
+        # One that is being refined must not keep the next draft waiting.
+        pool = self.patient if draft else self.background or self.patient
         found: dict[str, Any] = await self.spectra.fetch(
-            _spectrum_key(state, of), lambda: self._spectrum(self.pool, state, of)
+            _spectrum_key(state, of, quality), lambda: self._spectrum(pool, state, of, draft)
         )
         return found
 
-    async def _spectrum(self, pool: Pool, state: State, of: str) -> dict[str, Any]:
-        found = await pool.call(views.solve_spectrum, state.model_dump(), of, priority=NORMAL)
-        return views.draw_spectrum(state, of, found)
+    async def _spectrum(self, pool: Pool, state: State, of: str, draft: bool) -> dict[str, Any]:
+        found = await pool.call(
+            views.solve_spectrum, state.model_dump(), of, not draft, priority=URGENT if draft else NORMAL
+        )
+        return views.draw_spectrum(state, of, found, draft)
 
     def look_ahead(self, client: str, state: State) -> None:
         """Compute the spectra at the slider's other positions, nearest first, when the processor is free."""
         if self.background is None:
             return
-        content = _key(state.model_dump(exclude={"ridge", "step_size", "step_exponent"}))
+        content = _key(state.model_dump(exclude={*NOT_IN_SPECTRA, "step_size", "step_exponent"}))
         before = self._ahead.get(client)
         if before is not None and before.get_name() == content:
             return
@@ -210,14 +222,14 @@ class Service:
         for alpha in near:
             there = state.model_copy(update={"step_exponent": alpha})
             for of in ("features", "weights"):
-                key = _spectrum_key(there, of)
+                key = _spectrum_key(there, of, "draft")
                 if self.spectra.get(key) is not None:
                     continue
-                while self.pool.quiet < QUIET:
+                while min(self.pool.quiet, self.patient.quiet) < QUIET:
                     await asyncio.sleep(QUIET / 3)
                 # Not shared with those who wait for the same thing: this process stands back for all others.
                 try:
-                    self.spectra.put(key, await self._spectrum(background, there, of))
+                    self.spectra.put(key, await self._spectrum(background, there, of, draft=True))
                 except (ArithmeticError, RuntimeError, ValueError, MemoryError):
                     continue
 

@@ -1,6 +1,7 @@
 """What the page shows: one checked state, its presets, and the same thing as TOML, Python or a command."""
 
 import math
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from firststep.gaussian import names
@@ -14,6 +15,8 @@ except ImportError as missing:
 # The positions of the step slider are also the grid of the curves, so that moving it needs no new numbers.
 LOWEST, HIGHEST, STEPS = -0.1, 0.5, 61
 LARGEST_N = 1e30
+# Spectra are those of features and weights before the readout is fitted.
+NOT_IN_SPECTRA = ("ridge",)
 # Where the second, third and fourth spike enter in the limit [Moniri24].
 THRESHOLDS = {"1/4": 1 / 4, "1/3": 1 / 3, "3/8": 3 / 8}
 
@@ -24,7 +27,8 @@ Words = Annotated[str, Field(min_length=1, max_length=200)]
 Ratio = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
 
 
-def exponents() -> list[float]:
+@lru_cache(maxsize=1)
+def exponents() -> tuple[float, ...]:
     """The step slider's positions alpha.
 
     Examples
@@ -34,7 +38,7 @@ def exponents() -> list[float]:
     (61, -0.1, 0.25, 0.5)
     """
     width = (HIGHEST - LOWEST) / (STEPS - 1)
-    return [round(LOWEST + i * width, 10) for i in range(STEPS)]
+    return tuple(round(LOWEST + i * width, 10) for i in range(STEPS))
 
 
 class State(BaseModel):
@@ -254,6 +258,7 @@ def choices() -> dict[str, Any]:
         "readouts": list(READOUTS),
         "initial_outputs": list(INITIAL_OUTPUTS),
         "exponents": exponents(),
+        "not_in_spectra": NOT_IN_SPECTRA,
         "ladders": ladders(),
         "thresholds": [{"at": at, "text": text} for text, at in THRESHOLDS.items()],
         "help": {name: field.description for name, field in fields.items()},

@@ -172,12 +172,25 @@ def solve_frame(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def solve_spectrum(state: Mapping[str, Any], of: str, points: int = DENSITY_POINTS) -> dict[str, Any]:
-    """Density and outliers of the features or the weights."""
+@lru_cache(maxsize=2)
+def _follower(of: str) -> Any:
+    """One for each process, so that a spectrum is started from the one before it."""
+    from firststep.theory.spectrum import Follower
+
+    return Follower(of)
+
+
+def solve_spectrum(
+    state: Mapping[str, Any], of: str, exact: bool, points: int = DENSITY_POINTS
+) -> dict[str, Any]:
+    """Density and outliers of the features or the weights: at the usual resolution, or refined until it settles."""
     from firststep.theory.spectrum import predict_spectrum
 
     view = State(**state)
-    found = predict_spectrum(view.problem, view.sizes, view.eta, of=of, points=points, check=False)
+    if exact:
+        found = predict_spectrum(view.problem, view.sizes, view.eta, of=of, points=points)
+    else:
+        found = _follower(of).spectrum(view.problem, view.sizes, view.eta, points)
     return {
         "x": found.x.tolist(),
         "density": found.density.tolist(),
@@ -194,7 +207,8 @@ def warm_up() -> None:
     state = State(n_samples=200).model_dump()
     solve_frame(state)
     solve_points(state, [None, 0.1, 0.4], DRAFT)
-    solve_spectrum(state, "features", 40)
+    for of in ("features", "weights"):
+        solve_spectrum(state, of, exact=False)
 
 
 def short(value: float, digits: int = 5) -> float | None:
@@ -202,14 +216,14 @@ def short(value: float, digits: int = 5) -> float | None:
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
-def _list(values: Any, digits: int = 5) -> list[float | None]:
-    numbers = np.asarray(values, dtype=float).ravel()
-    largest = float(np.abs(numbers).max(initial=0.0))
-    if not (math.isfinite(largest) and largest > 0):
-        return [short(value, digits) for value in numbers.tolist()]
-    # One rounding for all, at the last digit of the largest that is shown, and two more for the small ones.
-    places = digits + 2 - math.ceil(math.log10(largest))
-    rounded: list[float | None] = np.round(numbers, places).tolist()
+def _list(values: Any, digits: int = 5) -> list[Any]:
+    """Numbers for drawing, as a list, or a list for each row."""
+    numbers = np.asarray(values, dtype=float)
+    largest = float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0.0))
+    if largest > 0:
+        # One rounding for all, at the last digit of the largest that is shown, and two more for the small ones.
+        numbers = np.round(numbers, digits + 2 - math.ceil(math.log10(largest)))
+    rounded: list[Any] = numbers.tolist()
     return rounded
 
 
@@ -346,34 +360,40 @@ def positions(
     wanted, learned = np.array(frame["wanted"]), curves["learned"]
     functions = learned @ _basis(frame)
     variance = float((wanted[1:] ** 2).sum() + frame["tail"])
-    bars = _captured(wanted, learned)
-    weights = frame["weights"]
-    entries = []
-    for i, alpha in enumerate(at):
-        left = float(((wanted - learned[i])[1:] ** 2).sum() + frame["tail"])
-        share = max(0.0, 1 - left / variance) if variance > 0 else math.nan
-        # Between two positions the alignment is near enough a straight line.
-        overlap = float(np.interp(alpha, exponents(), weights["alignment"]))
-        entries.append(
-            {
-                "exponent": short(float(alpha), 7),
-                "test": short(float(curves["test"][i])),
-                "train": short(float(curves["train"][i])),
-                "alignment": short(overlap),
-                "function": _list(functions[i], 4),
-                "captured": _list(bars[i], 4),
-                "text": {
-                    "alpha": _exponent_text(float(alpha)),
-                    "eta": number_text(float(np.exp(frame["log_n0"] * alpha)), 4),
-                    "test": number_text(float(curves["test"][i]), 5),
-                    "train": number_text(float(curves["train"][i]), 5),
-                    "gain": number_text(plain - float(curves["test"][i]), 4),
-                    "captured": f"{100 * share:.0f} %" if math.isfinite(share) else "–",
-                    "alignment": number_text(overlap, 3),
-                },
-            }
-        )
-    return entries
+    left = ((wanted - learned)[:, 1:] ** 2).sum(axis=1) + frame["tail"]
+    shares = np.maximum(0.0, 1 - left / variance) if variance > 0 else np.full(len(at), math.nan)
+    # Between two positions the alignment is near enough a straight line.
+    overlaps = np.interp(at, exponents(), frame["weights"]["alignment"])
+    rows = zip(
+        at.tolist(),
+        curves["test"].tolist(),
+        curves["train"].tolist(),
+        overlaps.tolist(),
+        shares.tolist(),
+        _list(functions, 4),
+        _list(_captured(wanted, learned), 4),
+        strict=True,
+    )
+    return [
+        {
+            "exponent": short(alpha, 7),
+            "test": short(test),
+            "train": short(train),
+            "alignment": short(overlap),
+            "function": function,
+            "captured": captured,
+            "text": {
+                "alpha": _exponent_text(alpha),
+                "eta": number_text(math.exp(frame["log_n0"] * alpha), 4),
+                "test": number_text(test, 5),
+                "train": number_text(train, 5),
+                "gain": number_text(plain - test, 4),
+                "captured": f"{100 * share:.0f} %" if math.isfinite(share) else "–",
+                "alignment": number_text(overlap, 3),
+            },
+        }
+        for alpha, test, train, overlap, share, function, captured in rows
+    ]
 
 
 def _exponent_text(alpha: float) -> str:
@@ -479,7 +499,7 @@ def _alignment(frame: Mapping[str, Any]) -> dict[str, Any]:
 OVERLAP_NAMES = {"h1": "z", "h2": "h₂(z)", "h3": "h₃(z)", "h4": "h₄(z)", "beta": "β"}
 
 
-def draw_spectrum(state: State, of: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def draw_spectrum(state: State, of: str, found: Mapping[str, Any], draft: bool) -> dict[str, Any]:
     """A spectrum ready for drawing: density of the logarithm, so that areas are shares of eigenvalues."""
     x, density = np.array(found["x"]), np.array(found["density"])
     low, high = found["edges"]
@@ -520,6 +540,7 @@ def draw_spectrum(state: State, of: str, found: Mapping[str, Any]) -> dict[str, 
     return {
         "state": state.model_dump(),
         "of": of,
+        "draft": draft,
         "x": log_axis(names[of], 0.8 * floor, widest),
         "y": axis("density per decade", 0.0, top_height),
         "pieces": pieces,

@@ -35,6 +35,8 @@ GRID_POINTS = 72
 HARD_EDGE = 0.02
 # Rounding-level residuals are not needed on the way.
 LOOSE, TIGHT = 1e-5, 1e-8
+# Imaginary parts below this share of a number are rounding errors.
+ROUNDING = 1e-12
 # A density below this, in units of one over the mean eigenvalue, is outside the bulk.
 EMPTY = 1e-3
 # Outliers closer to the edge than this, relatively, are not told from it.
@@ -81,6 +83,8 @@ class Solver:
     resolution: Resolution | None = None
     mean: float  # mean eigenvalue
     atom: float
+    neighbour: "Solver | None" = None  # of the same kind, for a problem close to this one, solved before
+    known: Bulk | None = None  # all points solved on the way to the support
 
     def solve(self, ridge: Values, start: Values | None, tolerance: float) -> Values:
         """Solution at complex (or real) ridge = -x."""
@@ -94,6 +98,10 @@ class Solver:
         """Eigenvalues above the bulk."""
         raise NotImplementedError
 
+    def carried(self, values: Values, to: Any) -> Values:
+        """Solutions at the nodes of another solver of the same kind."""
+        raise NotImplementedError
+
     def ridge(self, x: Array, distance: float = APPROACH[-1]) -> Values:
         """The complex ridge at x, this far from the real axis in units of the mean eigenvalue."""
         return np.asarray(-x - 1j * self.height_above(x, distance))
@@ -105,6 +113,13 @@ class Solver:
         )
 
     def scanned(self, x: Array) -> Bulk:
+        """Solutions at ascending x, from those of the neighbour if there is one."""
+        if self.neighbour is None or self.neighbour.known is None:
+            return self.first_scanned(x)
+        there, known = x * self.neighbour.mean / self.mean, self.neighbour.known
+        return self.continued(x, self.neighbour.carried(between(known.x, known.values, there), self))
+
+    def first_scanned(self, x: Array) -> Bulk:
         """Solutions at ascending x, of which nothing is known before."""
         return self.approached(x)
 
@@ -138,13 +153,13 @@ class Solver:
         """Solutions at ascending x from a good start; points where that fails are approached from above."""
         try:
             values = self.solve(self.ridge(x), start, TIGHT)
-            density = self.density(x, values)
-            # The mirror image below the axis solves the equations too.
-            lost = density < -EMPTY / self.mean
+            lost = np.zeros(len(x), dtype=bool)
         except fixedpoint.ConvergenceError as error:
             values = np.array(error.value)
-            density = self.density(x, values)
-            lost = (np.asarray(error.residual) > TIGHT) | (density < -EMPTY / self.mean)
+            lost = np.asarray(error.residual) > TIGHT
+        density = self.density(x, values)
+        # The equations have other solutions, but only one with imaginary parts that are all positive.
+        lost |= (values.imag < -ROUNDING * np.abs(values)).any(axis=1)
         if lost.any():
             again = self.approached(x[lost])
             values[lost], density[lost] = again.values, again.density
@@ -186,7 +201,8 @@ class Solver:
             # The bulk reaches down to zero: a hard edge.
             ends.insert(0, 0.0)
         ends = np.maximum.accumulate(ends).tolist()
-        return list(zip(ends[::2], ends[1::2], strict=True)), scan if near is None else scan.merged(near)
+        self.known = scan if near is None else scan.merged(near)
+        return list(zip(ends[::2], ends[1::2], strict=True)), self.known
 
     def _edges(
         self, scan: Bulk, index: NDArray[np.intp], left_is_inside: NDArray[np.bool_]

@@ -168,19 +168,26 @@ class FeatureBulk(Solver):
         """The same spectrum at another resolution."""
         return FeatureBulk(self.problem, self.sizes, self.step_size, self.rest, resolution=resolution)
 
-    def _carried(self, bulk: Bulk, to: "FeatureBulk") -> Values:
+    def carried(self, values: Values, to: "FeatureBulk") -> Values:
         """Solutions at the nodes of another resolution; 1/rho and delta are smooth where rho is not."""
         nz = len(self.geometry.z)
-        samples = (1 / bulk.values[:, :nz]) @ interpolation(self.geometry.z, to.geometry.z)
-        neurons = bulk.values[:, nz:] @ interpolation(self.geometry.u, to.geometry.u)
+        samples = (1 / values[:, :nz]) @ interpolation(self.geometry.z, to.geometry.z)
+        neurons = values[:, nz:] @ interpolation(self.geometry.u, to.geometry.u)
         return np.concatenate([1 / samples, neurons], axis=1)
 
     def scanned(self, x: Array) -> Bulk:
+        """Polynomials as bases have few nodes, between which nothing is carried."""
+        bases = [each for each in (self, self.neighbour) if isinstance(each, FeatureBulk)]
+        if any(len(each.geometry.hermite) for each in bases):
+            return self.first_scanned(x)
+        return super().scanned(x)
+
+    def first_scanned(self, x: Array) -> Bulk:
         """The way to the real axis is gone at a coarse resolution."""
         if len(self.geometry.hermite) or self.resolution == RESOLUTION:
             return self.approached(x)
         coarse = self._at(RESOLUTION)
-        return self.continued(x, coarse._carried(coarse.approached(x), self))
+        return self.continued(x, coarse.carried(coarse.approached(x).values, self))
 
     def _ways(self) -> tuple[str, ...]:
         """In which of the `WAYS` the resolution matters here."""
@@ -211,19 +218,19 @@ class FeatureBulk(Solver):
             return self
         now, here = self, inside
         if coarse is not self:
-            here = self.continued(inside.x, coarse._carried(inside, self))
+            here = self.continued(inside.x, coarse.carried(inside.values, self))
         for _ in range(rounds):
             moved = {}
             for way in now._ways():
                 other = now._at(_finer(now.resolution, way))
-                again = other.continued(here.x, now._carried(here, other))
+                again = other.continued(here.x, now.carried(here.values, other))
                 moved[way] = float(np.abs(again.density - here.density).max() / here.density.max())
             now.accuracy = max(moved.values())
             refined = _finer(now.resolution, *(way for way, change in moved.items() if change > ACCURACY / 2))
             if refined == now.resolution or not _affordable(refined):
                 break
             other = now._at(refined)
-            now, here = other, other.continued(here.x, now._carried(here, other))
+            now, here = other, other.continued(here.x, now.carried(here.values, other))
         return now
 
     def checked(self, x: Array, density: Array, scan: Bulk) -> float:
@@ -232,7 +239,7 @@ class FeatureBulk(Solver):
         if len(self.geometry.hermite):
             return self.accuracy
         finer, start = self._at(_finer(self.resolution, *WAYS)), between(scan.x, scan.values, x[some])
-        again = finer.continued(x[some], self._carried(Bulk(x[some], start, density[some]), finer))
+        again = finer.continued(x[some], self.carried(start, finer))
         moved = float(np.abs(again.density - density[some]).max() / density.max())
         return moved if math.isnan(self.accuracy) else max(moved, self.accuracy)
 

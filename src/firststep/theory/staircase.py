@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -130,12 +131,19 @@ def spread(problem: Problem, sizes: Sizes) -> float:
 
 def _spike_functions(count: int, added: float) -> Array:
     """Row k: E (z + sqrt(added) g)^k in the polynomials H_i(z); the monomials when nothing is added."""
-    shifted = np.zeros((count, count))
+    weights, powers = _shift(count)
+    return np.asarray((weights * added**powers) @ monomial_in_hermite(count))
+
+
+@lru_cache(maxsize=64)
+def _shift(count: int) -> tuple[Array, Array]:
+    """Coefficients and powers of the added variance: E (z + sqrt(added) g)^k in the powers of z, row for row."""
+    weights, powers = np.zeros((count, count)), np.zeros((count, count))
     for k in range(count):
         for j in range(k // 2 + 1):
             weight = math.factorial(k) / (math.factorial(j) * 2**j * math.factorial(k - 2 * j))
-            shifted[k, k - 2 * j] = weight * added**j
-    return shifted @ monomial_in_hermite(count)
+            weights[k, k - 2 * j], powers[k, k - 2 * j] = weight, j
+    return weights, powers
 
 
 def captured(problem: Problem, sizes: Sizes, n_spikes: int, full_gradient: bool = False) -> Captured:

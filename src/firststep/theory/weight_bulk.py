@@ -10,7 +10,7 @@ from firststep import fixedpoint
 from firststep.gaussian import Array
 from firststep.problem import Outlier, Problem, Sizes
 from firststep.theory.bulk import APPROACH, ASIDE, NEAREST, TIGHT, UNLIKELY, Bulk, Solver, between
-from firststep.theory.coefficients import Values, directions_of, readout_rule
+from firststep.theory.coefficients import Values, directions_of, interpolation, readout_rule
 from firststep.theory.rest import point_law, rest_law
 
 # Nodes of the law of M for the weights, whose equations are cheap.
@@ -71,7 +71,7 @@ class WeightBulk(Solver):
         def newton(values: Values, index: NDArray[np.intp]) -> tuple[Values, Values]:
             g = g_of(values, index)
             error = 1 - (1 + (mu * g) @ c) / values
-            kernel = np.einsum("bl,lu,lv->buv", mu * g**2, c, c, optimize=True)
+            kernel = (c.T * (mu * g**2)[:, None, :]) @ c
             jacobian = -self.aspect * kernel * (w / values)[:, None, :] / values[:, :, None]
             diagonal = np.arange(len(w))
             jacobian[:, diagonal, diagonal] += 1 - error
@@ -83,6 +83,10 @@ class WeightBulk(Solver):
         return fixedpoint.solve(
             newton, plain, start, tolerance=tolerance, plain_rounds=rounds, what="the weights' equations"
         ).value
+
+    def carried(self, values: Values, to: "WeightBulk") -> Values:
+        """1 + e(U) at another solver's readouts."""
+        return values @ interpolation(self.u, to.u)
 
     def _resolvent(self, x: Values, values: Values, variance: Array) -> Values:
         return np.asarray(1 / (-x[:, None] + self.aspect * (self.u_weights / values) @ variance.T))
@@ -112,23 +116,25 @@ class WeightBulk(Solver):
         beyond = scan.take(scan.x > near)
         beyond = self.approached(np.array([near])).merged(beyond)
 
-        def solved(x: float) -> Values:
-            point = np.array([x])
-            return self.solve(self.ridge(point, ASIDE), between(beyond.x, beyond.values, point), TIGHT)
+        def solved(x: Array) -> Values:
+            return self.solve(self.ridge(x, ASIDE), between(beyond.x, beyond.values, x), TIGHT)
 
-        def spike(x: float) -> float:
-            return float(self._spike(-self.ridge(np.array([x]), ASIDE), solved(x))[0].real)
+        def spike(x: Array) -> Array:
+            return self._spike(-self.ridge(x, ASIDE), solved(x)).real
 
         # In a rare band beyond the edge the sign says nothing: what counts is the last change from below.
-        inside = [k for k, x in enumerate(beyond.x) if x < top and spike(float(x)) < 0]
-        if self.strength == 0 or not inside:
+        searched = beyond.x[beyond.x < top]
+        inside = np.flatnonzero(spike(searched) < 0)
+        if self.strength == 0 or not len(inside):
             return ()
-        ends = (
-            float(beyond.x[inside[-1]]),
-            float(beyond.x[inside[-1] + 1]) if inside[-1] + 1 < len(beyond.x) else top,
+        last = int(inside[-1])
+        right = float(beyond.x[last + 1]) if last + 1 < len(beyond.x) else top
+        x = float(
+            brentq(
+                lambda at: float(spike(np.array([at]))[0]), float(searched[last]), right, xtol=1e-10 * edge
+            )
         )
-        x = float(brentq(spike, *ends, xtol=1e-10 * edge))
-        values, point = solved(x), -self.ridge(np.array([x]), ASIDE)
+        values, point = solved(np.array([x])), -self.ridge(np.array([x]), ASIDE)
         # Just above the axis the imaginary part is the derivative times the distance.
         slope = float(self._spike(point, values)[0].imag) / (ASIDE * self.mean)
         values = values.real

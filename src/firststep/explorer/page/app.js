@@ -67,7 +67,7 @@ const live = {
   choices: () => asker.get("choices", "api/choices"),
   curves: (quality) => asker.get("curves", `api/curves?${query()}`, { "x-firststep-quality": quality }),
   exact: () => asker.get("exact", `api/curves?${query()}`, { "x-firststep-quality": "exact" }),
-  spectrum: (of) => asker.get(of, `api/spectrum/${of}?${query()}`),
+  spectrum: (of, quality) => asker.get(`${of}-${quality}`, `api/spectrum/${of}?${query()}`, { "x-firststep-quality": quality }),
   simulated: () => asker.get("simulated", `api/simulated?${query()}`),
 };
 
@@ -88,7 +88,9 @@ const files = {
 const source = isStatic ? files : live;
 
 
-const sameProblem = (a, b) => a && b && Object.keys(choices.defaults).every((name) => name === "step_exponent" || String(a[name]) === String(b[name]));
+const same = (a, b, leftOut) => a && b && Object.keys(choices.defaults).every((name) => leftOut.includes(name) || String(a[name]) === String(b[name]));
+const sameProblem = (a, b) => same(a, b, ["step_exponent"]);
+const sameSpectrum = (a, b) => same(a, b, choices.not_in_spectra);
 
 function indexOf(alpha) {
   let best = 0;
@@ -213,38 +215,57 @@ async function lookUpSimulated(turn) {
   drawCurves();
 }
 
-let spectraBusy = false;
-let spectraNext = null;
-async function followSpectra(started) {
-  if (spectraBusy) {
-    spectraNext = started;
-    return;
-  }
-  spectraBusy = true;
-  for (const of of ["features", "weights"]) await followSpectrum(of, started);
-  spectraBusy = false;
-  const next = spectraNext;
-  spectraNext = null;
-  if (next !== null) followSpectra(next);
+const HOLDERS = { features: "chart-spectrum", weights: "chart-weights" };
+const following = { features: { busy: false, next: null, rest: null }, weights: { busy: false, next: null, rest: null } };
+
+function followSpectra(started) {
+  for (const of of Object.keys(following)) followSpectrum(of, started);
 }
 
-const HOLDERS = { features: "chart-spectrum", weights: "chart-weights" };
 async function followSpectrum(of, started) {
+  const follow = following[of];
+  if (!follow.busy && !state.step_size && sameSpectrum(spectra[of]?.state, state)) return;
+  if (follow.busy) {
+    follow.next = started;
+    return;
+  }
+  follow.busy = true;
+  clearTimeout(follow.rest);
+  asker.drop(`${of}-exact`);
   const holder = byId(HOLDERS[of]);
+  holder.dataset.exact = "false";
   const slow = setTimeout(() => holder.classList.add("waiting"), 500);
   try {
-    const found = await source.spectrum(of);
-    if (!found) return;
-    spectra[of] = found;
-    drawSpectrum(of);
-    holder.dataset.exponent = found.state.step_exponent;
-    if (of === "features") clock("spectrum", started);
+    const found = await source.spectrum(of, "draft");
+    if (found) {
+      acceptSpectrum(of, found);
+      if (of === "features") clock("spectrum", started);
+    }
   } catch (error) {
     noSpectrum(of, error.message);
   } finally {
     clearTimeout(slow);
     holder.classList.remove("waiting");
+    follow.busy = false;
   }
+  const next = follow.next;
+  follow.next = null;
+  if (next !== null) followSpectrum(of, next);
+  if (!follow.busy && spectra[of]?.draft && !isStatic) follow.rest = setTimeout(() => exactSpectrum(of), 2 * SETTLE);
+}
+
+function acceptSpectrum(of, found) {
+  spectra[of] = found;
+  drawSpectrum(of);
+  const holder = byId(HOLDERS[of]);
+  holder.dataset.exponent = found.state.step_exponent;
+  holder.dataset.exact = String(!found.draft);
+}
+
+// At rest the density is refined until it settles; where that takes too long the draft stays.
+async function exactSpectrum(of) {
+  const found = await source.spectrum(of, "exact").catch(() => null);
+  if (found && sameSpectrum(found.state, spectra[of]?.state)) acceptSpectrum(of, found);
 }
 
 async function attempt(ask) {
@@ -283,7 +304,7 @@ function drawCurves() {
   document.body.classList.toggle("draft", Boolean(curves.draft));
   for (const name of ["test", "train"]) {
     const panel = errors.panels[name];
-    charts[name].show((chart) => {
+    const draw = (chart) => {
       chart.frame(errors.x, panel.y);
       errors.x.thresholds.forEach((mark, i) => chart.upright(mark.at, "threshold", mark.text, i % 2));
       chart.levels(panel.staircase, "staircase");
@@ -292,26 +313,34 @@ function drawCurves() {
       chart.across(panel.best_linear, "linear");
       chart.path(curves.exponents, panel.unified, "theory");
       if (points?.[name]) chart.points(points.exponents, points[name].mean, points[name].stderr, "simulation");
-      chart.here(state.step_exponent, here[name]);
-    }, `At α = ${here.text.alpha}: ${here.text[name]}. ${name === "test" ? `Random features ${curves.facts.random_features}, best linear predictor ${curves.facts.best_linear}.` : ""}`);
+    };
+    const compared = name === "test" ? `Random features ${curves.facts.random_features}, best linear predictor ${curves.facts.best_linear}.` : "";
+    const moving = (chart) => chart.here(state.step_exponent, here[name]);
+    charts[name].show(draw, `At α = ${here.text.alpha}: ${here.text[name]}. ${compared}`, { key: [panel, points], moving });
   }
   byId("legend-whole").hidden = !errors.panels.test.staircase_whole;
   drawBars(learned.bars, here);
-  charts.function.show((chart) => {
+  const drawFunctions = (chart) => {
     chart.frame(learned.x, learned.y);
     chart.across(0, "zero");
     chart.path(learned.at, learned.teacher, "wanted-line");
     chart.path(learned.at, learned.without_step, "random-features");
-    chart.path(learned.at, here.function, "theory");
-  }, `After the step the fit has captured ${here.text.captured} of the teacher.`);
-  charts.alignment.show((chart) => {
+  };
+  charts.function.show(drawFunctions, `After the step the fit has captured ${here.text.captured} of the teacher.`, {
+    key: [learned],
+    moving: (chart) => chart.path(learned.at, here.function, "theory"),
+  });
+  const drawAlignment = (chart) => {
     chart.frame(alignment.x, alignment.y);
     if (alignment.critical !== null) chart.upright(alignment.critical, "threshold", "critical");
     chart.across(alignment.bound, "linear");
     chart.path(curves.exponents, alignment.alignment, "theory");
     if (points?.alignment) chart.points(points.exponents, points.alignment.mean, points.alignment.stderr, "simulation");
-    chart.here(state.step_exponent, here.alignment);
-  }, `At α = ${here.text.alpha} the squared overlap is ${here.text.alignment}; its bound is ${curves.facts.bound}.`);
+  };
+  charts.alignment.show(drawAlignment, `At α = ${here.text.alpha} the squared overlap is ${here.text.alignment}; its bound is ${curves.facts.bound}.`, {
+    key: [alignment, points],
+    moving: (chart) => chart.here(state.step_exponent, here.alignment),
+  });
   for (const name of ["test", "train", "gain", "captured", "alignment"]) byId(`reading-${name}`).textContent = here.text[name];
   for (const node of document.querySelectorAll(".if-simulated")) node.hidden = !points;
   const facts = curves.facts;
@@ -328,31 +357,34 @@ function speak(sentence) {
 }
 
 function drawBars(bars, here) {
-  charts.bars.show((chart) => {
-    const count = bars.names.length;
+  const count = bars.names.length;
+  const draw = (chart) => {
     const ticks = bars.names.map((name, i) => ({ at: i + 0.5, text: name }));
     chart.frame({ domain: [0, count], ticks, label: "Hermite degree" }, bars.y);
-    const width = (chart.right - chart.left) / count;
-    const wide = Math.min(52, width * 0.62);
+  };
+  const moving = (chart) => {
+    const wide = Math.min(52, ((chart.right - chart.left) / count) * 0.62);
     const floor = chart.py(0);
     bars.wanted.forEach((wanted, i) => {
       const left = chart.px(i + 0.5) - wide / 2;
-      const box = (height, kind, inset = 0) => {
+      const box = (height, kind) => {
         const top = chart.py(height);
-        return element("rect", { x: left + inset, y: top, width: wide - 2 * inset, height: Math.max(0, floor - top), class: kind, rx: 2 }, chart.plot);
+        return element("rect", { x: left, y: top, width: wide, height: Math.max(0, floor - top), class: kind, rx: 2 }, chart.plot);
       };
       box(wanted, "wanted");
       box(here.captured[i], "captured");
       const still = chart.py(bars.without_step[i]);
       if (bars.without_step[i] > 0.004 * bars.y.domain[1]) element("line", { x1: left - 4, x2: left + wide + 4, y1: still, y2: still, class: "random-features" }, chart.plot);
     });
-  }, here.captured.map((value, i) => `degree ${bars.names[i]}: ${value} of ${bars.wanted[i]}`).join(", "));
+  };
+  const spoken = here.captured.map((value, i) => `degree ${bars.names[i]}: ${value} of ${bars.wanted[i]}`).join(", ");
+  charts.bars.show(draw, spoken, { key: [bars], moving });
 }
 
 function drawSpectrum(of) {
   const found = spectra[of];
   const chart = of === "features" ? charts.spectrum : charts.weights;
-  const histogram = histograms.find((entry) => entry.of === of && String(entry.state) === JSON.stringify(state));
+  const histogram = histograms.find((entry) => entry.of === of && sameSpectrum(entry.state, found.state));
   const spoken = found.outliers.length
     ? found.outliers.map((spike) => `${spike.name} at ${spike.text}, ${spike.over_edge} times the edge`).join("; ")
     : "No spike outside the bulk";
@@ -559,7 +591,7 @@ async function follow() {
     if (job.status === "running") text.textContent = `${job.done} of ${job.replicas} replicas, ${Math.round(job.seconds)} s`;
     if (job.points) simulated = { state: job.state, points: job.points };
     if (job.spectra?.length) {
-      histograms = job.spectra.map((entry) => ({ ...entry, state: JSON.stringify({ ...job.state }) }));
+      histograms = job.spectra.map((entry) => ({ ...entry, state: job.state }));
       for (const of of ["features", "weights"]) if (spectra[of]) drawSpectrum(of);
     }
     drawCurves();

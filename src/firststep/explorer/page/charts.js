@@ -29,7 +29,12 @@ export class Chart {
     this.draw = null;
     this.svg = element("svg", { class: "chart", role: "img", "aria-label": label });
     holder.append(this.svg);
-    this.watch = new ResizeObserver(() => this.redraw());
+    // The room is read when it changes and not at every drawing, which would lay out the page each time.
+    this.room = holder.clientWidth;
+    this.watch = new ResizeObserver(() => {
+      this.room = holder.clientWidth;
+      this.redraw();
+    });
     this.watch.observe(holder);
     if (onPick) this.listen();
   }
@@ -53,24 +58,35 @@ export class Chart {
     for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, () => (active = false));
   }
 
-  show(draw, description) {
-    this.draw = draw;
-    this.description = description;
-    this.redraw();
+  // What `moving` draws goes on top and is drawn every time; `draw` only when something in `key` is another object
+  // than before.
+  show(draw, description, { key = null, moving = null } = {}) {
+    const kept = key !== null && this.key?.length === key.length && key.every((part, i) => part === this.key[i]);
+    Object.assign(this, { draw, description, key, moving });
+    this.redraw(kept);
   }
 
-  redraw() {
+  redraw(kept = false) {
     if (!this.draw) return;
-    const width = Math.max(240, Math.floor(this.holder.clientWidth));
+    const width = Math.max(240, Math.floor(this.room));
     const height = Math.round(Math.min(this.most, Math.max(this.least, width * this.ratio)));
-    this.width = width;
-    this.height = height;
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.svg.setAttribute("width", width);
-    this.svg.setAttribute("height", height);
     this.svg.setAttribute("aria-label", `${this.label}. ${this.description || ""}`);
-    this.svg.replaceChildren();
-    this.draw(this);
+    if (!kept || width !== this.width) {
+      this.width = width;
+      this.height = height;
+      this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      this.svg.setAttribute("width", width);
+      this.svg.setAttribute("height", height);
+      this.svg.replaceChildren();
+      this.draw(this);
+      this.marks = this.moving && [this.plot, this.over].map((group) => element("g", {}, group));
+    }
+    if (!this.moving) return;
+    const layers = [this.plot, this.over];
+    for (const group of this.marks) group.replaceChildren();
+    [this.plot, this.over] = this.marks;
+    this.moving(this);
+    [this.plot, this.over] = layers;
   }
 
   frame(x, y, { top = 14, bottom = 40, left = null, right = 18 } = {}) {
