@@ -4,31 +4,20 @@ Prints median and 90th percentile in milliseconds for the views, each over a dra
 """
 
 import os
-import re
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import sync_playwright
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-]
-SLIDE = "(node, value) => { node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); }"
-SETTLED = "body[data-ready=true][data-settled=true]:not(.busy):not(.draft)"
+from chromium import SETTLED, chromium, explorer, slide
 
 
-def drag(page, slider: str, places: list[int], pause: float) -> None:
+def drag(page: Any, slider: str, places: list[int], pause: float) -> None:
     for place in places:
-        page.eval_on_selector(f"#{slider}", SLIDE, place)
+        slide(page, slider, place)
         page.wait_for_timeout(pause)
 
 
@@ -59,14 +48,9 @@ def report(name: str, wanted: float, times: list[float]) -> None:
 
 
 def main() -> None:
-    program = Path(sys.executable).with_name("firststep")
     store = Path(tempfile.mkdtemp()) / "store.db"
-    command = [program, "explore", "--port", "0", "--no-open", "--store", str(store)]
     print(f"{os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}")
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server, sync_playwright() as machine:
-        address = re.search(r"http://\S+", server.stderr.readline())[0]
-        threading.Thread(target=server.stderr.read, daemon=True).start()
-        browser = machine.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+    with explorer(store) as (address, server), chromium() as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.set_default_timeout(120_000)
         page.goto(f"{address}?n_samples=1000")
@@ -93,9 +77,9 @@ def main() -> None:
         page.wait_for_timeout(1000)
         report("spectrum, step slider, some seconds later", 300, times("spectrum"))
         clear()
-        before = processor_seconds(server.pid)
+        before = processor_seconds(server)
         drag(page, "ridge-slider", list(range(20, 50)), 210)
-        spent = processor_seconds(server.pid) - before
+        spent = processor_seconds(server) - before
         page.wait_for_selector(SETTLED)
         print(f"    processor time of a redraw, on all processes: {1e3 * spent / 30:.0f} ms")
         report("view 1, 61 step sizes, ridge slider, one place after another", 100, times("curves"))
@@ -108,8 +92,6 @@ def main() -> None:
         page.wait_for_selector(SETTLED)
         report("view 1, 61 step sizes, width slider", 100, times("curves"))
         report("spectrum, width slider", 300, times("spectrum"))
-        browser.close()
-        server.terminate()
     print(f"load after {os.getloadavg()[0]:.1f}")
 
 

@@ -132,9 +132,8 @@ def test_the_spectrum_is_the_prediction(client: Client, of: str) -> None:
     asked = SMALL | {"step_exponent": 0.3}
     answer = client.get(f"/api/spectrum/{of}", params=asked).json()
     state = State(**asked)
-    expected = predict_spectrum(
-        state.problem, state.sizes, state.eta, of=of, points=views.DENSITY_POINTS, check=False
-    )
+    expected = predict_spectrum(state.problem, state.sizes, state.eta, of=of, points=views.DENSITY_POINTS)
+    assert not answer["draft"]
     assert answer["edges"] == pytest.approx(expected.edges, rel=1e-4)
     assert [10 ** spike["at"] for spike in answer["outliers"]] == pytest.approx(
         [outlier.eigenvalue for outlier in expected.outliers], rel=1e-6
@@ -143,6 +142,23 @@ def test_the_spectrum_is_the_prediction(client: Client, of: str) -> None:
     # Areas are shares of eigenvalues.
     area = sum(np.trapezoid(piece["y"], piece["x"]) for piece in answer["pieces"])
     assert area == pytest.approx(1 - expected.atom, abs=0.03)
+
+
+def test_a_moving_slider_gets_drafts_of_spectra_until_the_refined_one_is_there(client: Client) -> None:
+    moving = {"x-firststep-quality": "draft"}
+    for alpha, ridge in ((0.34, 0.2), (0.35, 0.2), (0.36, 0.2)):
+        asked = SMALL | {"step_exponent": alpha, "ridge": ridge}
+        draft = client.get("/api/spectrum/features", params=asked, headers=moving).json()
+        assert draft["draft"]
+        state = State(**asked)
+        expected = predict_spectrum(state.problem, state.sizes, state.eta, check=False)
+        assert [10 ** spike["at"] for spike in draft["outliers"]] == pytest.approx(
+            [outlier.eigenvalue for outlier in expected.outliers], rel=1e-6
+        )
+    assert not client.get("/api/spectrum/features", params=asked).json()["draft"]
+    # Now it is known, for every ridge.
+    again = client.get("/api/spectrum/features", params=asked | {"ridge": 0.7}, headers=moving).json()
+    assert not again["draft"]
 
 
 def test_what_was_learned_adds_up(client: Client) -> None:
@@ -546,6 +562,26 @@ def test_the_static_version(tmp_path: Path) -> None:
         spectra = json.loads((site / "data" / f"spectra-features-{p}-0.json").read_text())
         assert len(spectra["nearest"]) == len(exponents())
         assert spectra["spectra"]
+
+
+def test_answers_are_not_held_back_by_the_system() -> None:
+    async def nodelay() -> int:
+        seen: asyncio.Queue[int] = asyncio.Queue()
+
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            raw = writer.get_extra_info("socket")
+            seen.put_nowait(raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listener = server._listener("127.0.0.1", 0)
+        async with await asyncio.start_server(answer, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            found = await seen.get()
+            writer.close()
+            await writer.wait_closed()
+        return found
+
+    assert asyncio.run(nodelay())
 
 
 def test_the_network_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,33 +1,23 @@
 """The explorer in a real browser: controls, numbers, links, simulation, layout, and no word to anyone else."""
 
 import json
-import re
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import CHROMIUM, PROGRAM, SETTLED, chromium, explorer, slide
+
+from firststep import Problem, Sizes
+from firststep.theory.spectrum import predict_spectrum
 
 pytest.importorskip("fastapi", reason="the explorer needs firststep[web]")
-playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 if CHROMIUM is None:
     pytest.skip("no chromium on this machine: apt-get install chromium", allow_module_level=True)
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-PROGRAM = Path(sys.executable).with_name("firststep")
 PATIENCE = 60_000
 # Small and quick, so that the whole of this file takes less than a minute.
 START = "n_samples=300&teacher=h1&rows=sphere"
@@ -35,26 +25,14 @@ START = "n_samples=300&teacher=h1&rows=sphere"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    store = tmp_path_factory.mktemp("browser") / "store.db"
-    command = [PROGRAM, "explore", "--port", "0", "--no-open", "--store", str(store)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        found = re.search(r"http://\S+", process.stderr.readline())
-        assert found
-        # Whatever it says must not fill the pipe.
-        reader = threading.Thread(target=process.stderr.read)
-        reader.start()
-        yield found[0]
-        process.terminate()
-        reader.join()
+    with explorer(tmp_path_factory.mktemp("browser") / "store.db") as (found, _):
+        yield found
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as machine:
-        found = machine.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    with chromium() as found:
         yield found
-        found.close()
 
 
 class Watched:
@@ -77,7 +55,7 @@ class Watched:
 
     def settle(self) -> "Watched":
         """Wait until the numbers shown are final."""
-        self.page.wait_for_selector("body[data-ready=true][data-settled=true]:not(.busy):not(.draft)")
+        self.page.wait_for_selector(SETTLED)
         return self
 
     def reading(self, name: str) -> float:
@@ -85,11 +63,7 @@ class Watched:
 
     def slide(self, identity: str, value: float) -> None:
         """Move a slider as a hand would."""
-        self.page.eval_on_selector(
-            f"#{identity}",
-            "(node, value) => { node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); }",
-            value,
-        )
+        slide(self.page, identity, value)
 
     def write(self, identity: str, value: str) -> None:
         self.page.fill(f"#{identity}", value)
@@ -141,6 +115,24 @@ def test_numbers_are_those_of_the_command_line(page: Watched) -> None:
     sizes = ("--n-samples", "300", "--dim", "150", "--width", "225", "--rows", "sphere")
     row = predicted("--teacher", "h1", "--noise-std", "0.5", "--step-size", "3.5", *sizes)
     assert page.reading("test") == pytest.approx(row["test_error"], rel=1e-4)
+
+
+def test_spectra_are_refined_at_rest_and_do_not_follow_the_ridge(page: Watched) -> None:
+    page.slide("step_exponent", 47)
+    page.page.wait_for_selector("#chart-spectrum[data-exact=true][data-exponent='0.37']")
+    page.page.wait_for_selector("#chart-weights[data-exact=true][data-exponent='0.37']")
+    problem = Problem("relu", "h1", 0.5, rows="sphere")
+    sizes = Sizes(300, 150, 225)
+    expected = predict_spectrum(problem, sizes, sizes.step_size(0.37), points=120)
+    shown = [float(text) for text in page.page.locator("#chart-spectrum .spike-name").all_text_contents()]
+    assert shown == pytest.approx([outlier.eigenvalue for outlier in expected.outliers], rel=2e-4)
+    page.asked.clear()
+    page.slide("ridge-slider", 33)
+    page.page.wait_for_timeout(800)
+    page.settle()
+    assert any("api/curves" in url for url in page.asked)
+    assert not any("api/spectrum" in url for url in page.asked)
+    assert page.page.get_attribute("#chart-spectrum", "data-exact") == "true"
 
 
 CONTROLS = [

@@ -12,7 +12,7 @@ from firststep.problem import Problem, Sizes, Spectrum
 from firststep.theory import equations
 from firststep.theory.coefficients import Resolution, geometry_of, tables_of
 from firststep.theory.feature_bulk import FeatureBulk
-from firststep.theory.spectrum import critical_steps, expected_outliers, predict_spectrum
+from firststep.theory.spectrum import Follower, critical_steps, expected_outliers, predict_spectrum
 from firststep.theory.weights import spiked_weights
 
 DATA = Path(__file__).parent / "data"
@@ -268,6 +268,29 @@ def test_cells_average_the_inverse_of_a_linear_function():
     np.testing.assert_allclose((rho * reaction)[0], (1 / inside**2) @ weights / 2, rtol=1e-4)
     # Where the function is steep the value at the node is far from the average.
     assert np.abs(1 / below[0] / average - 1).max() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("of", "activation", "readout", "steps"),
+    [
+        ("features", "relu", "gaussian", (4.0, 8.0, 8.5, 2.0)),
+        ("features", "tanh", "constant", (4.0, 8.0, 8.5)),
+        # From these starts Newton's method finds solutions with an imaginary part of the wrong sign.
+        ("weights", "relu", "gaussian", (4.0, 8.0)),
+        ("weights", "gelu", "rademacher", (11.2, 15.8)),
+    ],
+)
+def test_a_spectrum_does_not_depend_on_the_one_before_it(of, activation, readout, steps):
+    problem = Problem(activation, TEACHER, 0.5, readout=readout)
+    sizes, follow = Sizes(1000, 500, 750), Follower(of)
+    for step in steps:
+        found = follow.spectrum(problem, sizes, step, 80)
+        alone = predict_spectrum(problem, sizes, step, of, points=80, check=False)
+        np.testing.assert_allclose(found.edges, alone.edges, rtol=1e-9)
+        np.testing.assert_allclose(found.density, alone.density, rtol=0, atol=1e-9 * alone.density.max())
+        np.testing.assert_allclose(
+            [o.eigenvalue for o in found.outliers], [o.eigenvalue for o in alone.outliers], rtol=1e-9
+        )
 
 
 def test_density_says_how_accurate_it_is():

@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import json
 import secrets
+import socket
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -35,8 +36,8 @@ REQUEST_LIMIT = 40.0
 # Longer for what nobody waits for, since it stands back for everything else.
 BACKGROUND_LIMIT = 120.0
 # How far processes for spectra and for curves at rest stand back for those that a moving slider waits for ("nice"),
-# and those that compute ahead.
-PATIENCE, MORE_PATIENCE = 4, 19
+# and those that refine spectra and compute ahead.
+PATIENCE, MORE_PATIENCE = 4, 10
 # Requests that one client may make: as many at once, and so many for each second.
 BURST, RATE = 240.0, 80.0
 
@@ -381,6 +382,19 @@ def page_text(name: str, token: str) -> str:
     return text.replace("{{token}}", token).replace("{{version}}", __version__)
 
 
+def _listener(host: str, port: int) -> socket.socket:
+    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP, asyncio sends small parts at once; else the body of an answer waits 40 ms for its head's receipt.
+    listener = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    return listener
+
+
 def serve(
     host: str = "127.0.0.1",
     port: int = 0,
@@ -407,19 +421,9 @@ def serve(
     ready : callable, optional
         Called with the address once it listens.
     """
-    import socket
-
     import uvicorn
 
-    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named as TCP, asyncio sends small parts at once; else the body of an answer waits 40 ms for its head's receipt.
-    listener = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise OSError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    listener = _listener(host, port)
     bracketed = f"[{host}]" if ":" in host else host
     app = create_app(store, hosts=(*LOCAL_NAMES, bracketed, *names), workers=workers)
     shown = LOCAL_NAMES[0] if host in ("0.0.0.0", "::") else bracketed

@@ -1,6 +1,7 @@
 """What the server answers with: cached, shared between requests, and dropped when overtaken."""
 
 import asyncio
+import contextlib
 import json
 import math
 from collections import OrderedDict
@@ -19,8 +20,11 @@ KEPT_CURVES, KEPT_SPECTRA, KEPT_FRAMES = 256, 2048, 256
 MOST_AHEAD = 4
 # Seconds without a request after which something is computed ahead.
 QUIET = 0.6
-# What a moving slider waits for goes first, then what is drawn at rest, then what only the store knows.
-URGENT, NORMAL, LAST = 0, 2, 3
+# Seconds that a spectrum may be refined.
+REFINING_LIMIT = 25.0
+# What a moving slider waits for goes first, then what is drawn at rest, then what only the store knows, and last what
+# nobody has asked for yet.
+URGENT, NORMAL, LAST, AHEAD = range(4)
 
 
 class Overtaken(Exception):
@@ -184,22 +188,28 @@ class Service:
         return views.assemble(state, frame, joined, nodes, draft)
 
     async def spectrum_for(self, state: State, of: str, draft: bool) -> dict[str, Any]:
-        """Views 2 and 4: the spectrum at one step size."""
-        exact = self.spectra.get(_spectrum_key(state, of, "exact"))
-        if exact is not None:
-            return dict(exact)
-        quality = "draft" if draft else "exact"
-        # One that is being refined must not keep the next draft waiting.
-        pool = self.patient if draft else self.background or self.patient
-        found: dict[str, Any] = await self.spectra.fetch(
-            _spectrum_key(state, of, quality), lambda: self._spectrum(pool, state, of, draft)
-        )
-        return found
+        """Views 2 and 4: the spectrum at one step size; a draft also where refining it fails or takes too long."""
+        key = _spectrum_key(state, of, "exact")
+        found: dict[str, Any] | None = self.spectra.get(key)
+        if found is None and not draft:
+            # One that is being refined must not keep the next draft waiting.
+            pool = self.background or self.patient
+            with contextlib.suppress(TimeoutError, ArithmeticError, RuntimeError, MemoryError):
+                async with asyncio.timeout(REFINING_LIMIT):
+                    found = await self.spectra.fetch(
+                        key, lambda: self._spectrum(pool, state, of, draft=False, priority=NORMAL)
+                    )
+        if found is None:
+            found = await self.spectra.fetch(
+                _spectrum_key(state, of, "draft"),
+                lambda: self._spectrum(self.patient, state, of, draft=True, priority=URGENT),
+            )
+        return dict(found)
 
-    async def _spectrum(self, pool: Pool, state: State, of: str, draft: bool) -> dict[str, Any]:
-        found = await pool.call(
-            views.solve_spectrum, state.model_dump(), of, not draft, priority=URGENT if draft else NORMAL
-        )
+    async def _spectrum(
+        self, pool: Pool, state: State, of: str, *, draft: bool, priority: int
+    ) -> dict[str, Any]:
+        found = await pool.call(views.solve_spectrum, state.model_dump(), of, not draft, priority=priority)
         return views.draw_spectrum(state, of, found, draft)
 
     def look_ahead(self, client: str, state: State) -> None:
@@ -229,9 +239,10 @@ class Service:
                     await asyncio.sleep(QUIET / 3)
                 # Not shared with those who wait for the same thing: this process stands back for all others.
                 try:
-                    self.spectra.put(key, await self._spectrum(background, there, of, draft=True))
+                    found = await self._spectrum(background, there, of, draft=True, priority=AHEAD)
                 except (ArithmeticError, RuntimeError, ValueError, MemoryError):
                     continue
+                self.spectra.put(key, found)
 
     async def stop(self) -> None:
         """Give up everything under way."""
