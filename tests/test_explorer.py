@@ -431,6 +431,38 @@ def test_overtaken_requests_are_never_started() -> None:
     assert started <= 3, "the first, the last, and the one to warm up"
 
 
+def test_what_somebody_waits_for_goes_before_what_is_computed_ahead() -> None:
+    class Recorder:
+        count, quiet = 1, 100.0
+
+        def __init__(self) -> None:
+            self.priorities: list[int] = []
+
+        async def call(self, function: Any, *arguments: Any, priority: int = 1) -> Any:
+            self.priorities.append(priority)
+            if len(self.priorities) > 5:
+                await asyncio.sleep(3600)
+            return views.solve_spectrum(*arguments)
+
+    async def run() -> tuple[list[int], list[int]]:
+        pool, ahead = Recorder(), Recorder()
+        service = Service(pool, None, ahead)  # type: ignore[arg-type]
+        state = State(**SMALL)
+        await service.spectrum_for(state, "weights", draft=True)
+        await service.spectrum_for(state, "weights", draft=False)
+        waited_for = pool.priorities + ahead.priorities
+        ahead.priorities.clear()
+        service.look_ahead("client", state)
+        while len(ahead.priorities) < 5:
+            await asyncio.sleep(0.01)
+        await service.stop()
+        return waited_for, ahead.priorities
+
+    waited_for, computed_ahead = asyncio.run(run())
+    assert len(waited_for) == 2
+    assert max(waited_for) < min(computed_ahead)
+
+
 def test_a_slow_or_deadly_computation_is_given_up() -> None:
     async def run() -> None:
         pool = Pool(1, time_limit=3.0)

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firststep import figures
-from firststep.figures import Figure, Panel, Series, draw, errors_against_step, plot_format, render, save
+from firststep.figures import (
+    Figure,
+    Panel,
+    Series,
+    draw,
+    draw_panel,
+    errors_against_step,
+    plot_format,
+    render,
+    save,
+)
 from firststep.problem import Outcome, Problem, Sizes
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -460,3 +470,13 @@ def test_saved_path_is_given_back(tmp_path):
     assert save(errors_against_step(outcome("unified", [0.1, 0.2])), tmp_path / "a.svg") == Path(
         tmp_path / "a.svg"
     )
+
+
+def test_names_stand_in_place_of_numbers():
+    from matplotlib.figure import Figure as Canvas
+
+    panel = Panel((Series("points", (0.0, 1.0), (2.0, 3.0)),), x_range=(-0.7, 1.7), x_names=("one", "two $"))
+    ax = draw_panel(panel, Canvas().subplots())
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["one", r"two \$"]
+    assert ax.get_xlim() == (-0.7, 1.7)
+    assert Figure.from_dict(Figure("", (panel,)).to_dict()).panels[0] == panel

@@ -789,8 +789,7 @@ def _figure(
             error=tuple(errors[m].stderr for m in MODELS),
             label="measured ± 1 standard error",
             role="simulation",
-        ),
-        Series("vlines", x=places, names=tuple(WORDS[m] for m in MODELS), role="threshold", style="dotted"),
+        )
     ]
     if predicted:
         series.append(
@@ -798,5 +797,10 @@ def _figure(
                 "marks", x=places, y=tuple(predicted[m].value for m in MODELS), label="theory", role="theory"
             )
         )
-    compared = Panel(tuple(series), y_label="error / variance of target", x_range=(-0.7, 2.7))
+    compared = Panel(
+        tuple(series),
+        y_label="error / variance of target",
+        x_range=(-0.7, 2.7),
+        x_names=tuple(WORDS[model] for model in MODELS),
+    )
     return Figure(f"One gradient step on {name}", (along, compared))

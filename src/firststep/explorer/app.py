@@ -9,7 +9,10 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -60,7 +63,7 @@ KINDS = {
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
 }
-PAGE_FILES = ("app.js", "charts.js", "style.css", "icon.svg")
+PAGE_FILES = ("app.js", "charts.js", "style.css", "icon.svg", "d3.js")
 
 Client = Annotated[str, Header(alias="x-firststep-client", max_length=64, pattern="^[A-Za-z0-9-]*$")]
 Token = Annotated[str, Header(alias="x-firststep-token", max_length=128)]
@@ -196,6 +199,7 @@ def create_app(
     pool : Pool, optional
         In place of one of its own; then nothing is computed ahead.
     """
+    _d3()
     patient = background = None
     if pool is None:
         pool = Pool(workers, views.warm_up)
@@ -378,8 +382,21 @@ def palette() -> str:
 
 def page_text(name: str, token: str) -> str:
     """A file of the page, with the token that lets it start simulations."""
+    if name == "d3.js":
+        return _d3()
     text = (files("firststep.explorer") / "page" / name).read_text(encoding="utf-8")
     return text.replace("{{token}}", token).replace("{{version}}", __version__)
+
+
+@lru_cache(maxsize=1)
+def _d3() -> str:
+    """The D3 library as the package mpld3 ships it."""
+    # The package itself is not imported: it would import matplotlib.
+    found = find_spec("mpld3")
+    places = found.submodule_search_locations if found is not None else None
+    if not places:
+        raise ImportError("the explorer's charts are drawn by D3, which mpld3 ships: install firststep[web]")
+    return (FilePath(places[0]) / "js" / "d3.v5.min.js").read_text(encoding="utf-8")
 
 
 def _listener(host: str, port: int) -> socket.socket:

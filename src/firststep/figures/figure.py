@@ -97,7 +97,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes with what is drawn in it."""
+    """One pair of axes with what is drawn in it; `x_names` stand at x = 0, 1, … in place of numbers."""
 
     series: tuple[Series, ...]
     x_label: str = ""
@@ -107,9 +107,11 @@ class Panel:
     y_scale: str = "linear"
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
+    x_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "series", tuple(self.series))
+        for name in ("series", "x_names"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("x_range", "y_range"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -381,6 +383,8 @@ def draw_panel(panel: Panel, ax: "Axes", *, theme: str = "light") -> "Axes":
     for axis, scale in ((ax.xaxis, panel.x_scale), (ax.yaxis, panel.y_scale)):
         if scale == "log":
             _plain_numbers(axis)
+    if panel.x_names:
+        ax.set_xticks(range(len(panel.x_names)), [_plain(name) for name in panel.x_names])
     ax.tick_params(labelsize=TICK_SIZE, colors=ink, length=4)
     ax.tick_params(which="minor", labelsize=TICK_SIZE, colors=ink, length=2)
     ax.grid(True, axis="y", color=colour("grid", theme), linewidth=0.8)

@@ -1,4 +1,5 @@
-// Charts as SVG: every number, tick and label comes from the server; here they are only placed on the paper.
+// Charts with D3 (the global `d3`): every number, tick and label comes from the server; here they are only placed on
+// the paper.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -16,8 +17,12 @@ function text(parent, content, attributes) {
 }
 
 const round = (value) => Math.round(value * 100) / 100;
+const known = (value) => value !== null && value !== undefined;
 
-// A drawing area with two affine axes.
+// An axis with exactly these ticks.
+const ticked = (axis, ticks) => axis.tickValues(ticks.map((tick) => tick.at)).tickFormat((_, i) => ticks[i].text).tickSizeOuter(0);
+
+// A drawing area with two axes.
 export class Chart {
   constructor(holder, { label, ratio = 0.7, least = 210, most = 420, onPick = null }) {
     this.holder = holder;
@@ -44,9 +49,7 @@ export class Chart {
     let active = false;
     const pick = (event) => {
       const box = this.svg.getBoundingClientRect();
-      const share = (event.clientX - box.left - this.left) / (this.right - this.left);
-      const [low, high] = this.x.domain;
-      this.onPick(low + Math.min(1, Math.max(0, share)) * (high - low));
+      this.onPick(this.x.copy().clamp(true).invert(event.clientX - box.left));
     };
     this.svg.addEventListener("pointerdown", (event) => {
       if (event.button) return;
@@ -90,30 +93,21 @@ export class Chart {
   }
 
   frame(x, y, { top = 14, bottom = 40, left = null, right = 18 } = {}) {
-    this.x = x;
-    this.y = y;
     const longest = Math.max(...y.ticks.map((tick) => tick.text.length), 1);
     this.left = left ?? 26 + 7.2 * longest;
     this.right = this.width - right;
     this.top = top;
     this.bottom = this.height - bottom;
-    const grid = element("g", { class: "grid" }, this.svg);
-    for (const tick of y.ticks) {
-      const at = this.py(tick.at);
-      element("line", { x1: this.left, x2: this.right, y1: at, y2: at }, grid);
-      text(grid, tick.text, { x: this.left - 7, y: at + 4, "text-anchor": "end", class: "tick" });
-    }
-    for (const tick of x.ticks) {
-      const at = this.px(tick.at);
-      element("line", { x1: at, x2: at, y1: this.bottom, y2: this.bottom + 4, class: "stub" }, grid);
-      text(grid, tick.text, { x: at, y: this.bottom + 17, "text-anchor": "middle", class: "tick" });
-    }
-    element("line", { x1: this.left, x2: this.right, y1: this.bottom, y2: this.bottom, class: "base" }, grid);
-    text(grid, x.label, {
-      x: (this.left + this.right) / 2, y: this.height - 5, "text-anchor": "middle", class: "axis",
-    });
+    this.x = d3.scaleLinear().domain(x.domain).range([this.left, this.right]);
+    this.y = d3.scaleLinear().domain(y.domain).range([this.bottom, this.top]);
+    const across = ticked(d3.axisLeft(this.y), y.ticks).tickSize(this.left - this.right).tickPadding(7);
+    const along = ticked(d3.axisBottom(this.x), x.ticks).tickSizeInner(4).tickPadding(5);
+    const svg = d3.select(this.svg);
+    svg.append("g").attr("class", "grid").attr("transform", `translate(${this.left} 0)`).call(across);
+    const axis = svg.append("g").attr("class", "along").attr("transform", `translate(0 ${this.bottom})`).call(along);
+    text(axis.node(), x.label, { x: (this.left + this.right) / 2, y: this.height - 5 - this.bottom, class: "axis" });
     const middle = (this.top + this.bottom) / 2;
-    text(grid, y.label, { x: 0, y: 0, transform: `translate(12 ${middle}) rotate(-90)`, "text-anchor": "middle", class: "axis" });
+    text(this.svg, y.label, { transform: `translate(12 ${middle}) rotate(-90)`, "text-anchor": "middle", class: "axis" });
     const id = `clip-${(Chart.count = (Chart.count || 0) + 1)}`;
     const clip = element("clipPath", { id }, element("defs", {}, this.svg));
     element("rect", { x: this.left, y: this.top - 8, width: this.right - this.left, height: this.bottom - this.top + 9 }, clip);
@@ -122,34 +116,24 @@ export class Chart {
   }
 
   px(value) {
-    const [low, high] = this.x.domain;
-    return round(this.left + ((value - low) / (high - low)) * (this.right - this.left));
+    return round(this.x(value));
   }
 
   py(value) {
-    const [low, high] = this.y.domain;
-    return round(this.bottom - ((value - low) / (high - low)) * (this.bottom - this.top));
+    return round(this.y(value));
   }
 
   path(xs, ys, kind, close = null) {
-    let data = "";
-    let pen = false;
-    xs.forEach((x, i) => {
-      if (ys[i] === null || x === null) {
-        pen = false;
-        return;
-      }
-      data += `${pen ? "L" : "M"}${this.px(x)} ${this.py(ys[i])}`;
-      pen = true;
-    });
-    if (close !== null && data) data += `L${this.px(xs[xs.length - 1])} ${this.py(close)}L${this.px(xs[0])} ${this.py(close)}Z`;
-    return element("path", { d: data, class: kind }, this.plot);
+    const shape = close === null ? d3.line() : d3.area().y0(this.py(close));
+    const drawn = shape.defined((x, i) => known(x) && known(ys[i])).x((x) => this.px(x));
+    const height = (_, i) => this.py(ys[i]);
+    return element("path", { d: (close === null ? drawn.y(height) : drawn.y1(height))(xs) || "", class: kind }, this.plot);
   }
 
   levels(steps, kind) {
     const group = element("g", { class: kind }, this.plot);
     for (const step of steps) {
-      if (step.y === null) continue;
+      if (!known(step.y)) continue;
       const at = this.py(step.y);
       element("line", { x1: this.px(step.from), x2: this.px(step.to), y1: at, y2: at }, group);
     }
@@ -157,7 +141,7 @@ export class Chart {
   }
 
   across(y, kind) {
-    if (y === null || y === undefined) return;
+    if (!known(y)) return;
     element("line", { x1: this.left, x2: this.right, y1: this.py(y), y2: this.py(y), class: kind }, this.plot);
   }
 
@@ -170,9 +154,9 @@ export class Chart {
   points(xs, ys, errors, kind) {
     const group = element("g", { class: kind }, this.plot);
     xs.forEach((x, i) => {
-      if (ys[i] === null) return;
+      if (!known(ys[i])) return;
       const at = this.px(x);
-      if (errors && errors[i] !== null && errors[i] !== undefined) {
+      if (known(errors?.[i])) {
         const [low, high] = [this.py(ys[i] - errors[i]), this.py(ys[i] + errors[i])];
         element("line", { x1: at, x2: at, y1: low, y2: high }, group);
         for (const end of [low, high]) element("line", { x1: at - 3, x2: at + 3, y1: end, y2: end }, group);
@@ -184,7 +168,7 @@ export class Chart {
   here(x, y) {
     const at = this.px(x);
     element("line", { x1: at, x2: at, y1: this.top - 6, y2: this.bottom, class: "here" }, this.plot);
-    if (y !== null && y !== undefined) element("circle", { cx: at, cy: this.py(y), r: 5.5, class: "here-dot" }, this.over);
+    if (known(y)) element("circle", { cx: at, cy: this.py(y), r: 5.5, class: "here-dot" }, this.over);
   }
 
   bars(edges, heights, kind) {
