@@ -33,6 +33,7 @@ LEVELS = {
     "diagnose": 4,
     "report": 5,
     "explorer": 5,
+    "cli_output": 6,
     "cli_experiments": 6,
     "cli_diagnose": 6,
     "cli_spectrum": 6,

@@ -133,11 +133,8 @@ def test_population_test_error_is_that_of_numpy(library, name, step_size):
     coefficients = np.stack([readout, 3 * readout])
     expected = network.WeightProducts.of(weights, gradient, beta).at(step_size)
     found = network.WeightProducts.of(*map(library.place, (weights, gradient, beta))).at(step_size)
-    assert type(found[0]) is type(library.place(weights))
-    assert_equal_to_rounding(
-        network.population_test_error(coefficients, *found, *laws),
-        network.population_test_error(coefficients, *expected, *laws),
-    )
+    assert type(found.cosines) is type(library.place(weights))
+    assert_equal_to_rounding(found.test_error(coefficients, *laws), expected.test_error(coefficients, *laws))
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

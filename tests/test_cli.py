@@ -592,6 +592,42 @@ def test_help_has_examples_and_defaults_and_imports_no_numpy(arguments):
         assert all(len(line) <= 90 for line in result.stdout.splitlines())
 
 
+def after_predict(before, *arguments, **environment):
+    """What Python knows after a prediction in a process of its own: package names, and threads that BLAS may start."""
+    code = (
+        f"import json, os, sys\n{before}\nfrom firststep.cli import main\n"
+        f"main({['predict', '--quiet', '--json', *arguments]!r}, standalone_mode=False)\n"
+        "names = sorted({name.partition('.')[0] for name in sys.modules} | {'numpy.f2py'} & {*sys.modules})\n"
+        "print(json.dumps([names, os.environ.get('OPENBLAS_NUM_THREADS')]), file=sys.stderr)"
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=kept | environment
+    )
+    return json.loads(result.stderr)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--activation", "tanh", "--teacher", "sign"], ["--theory", "staircase"]]
+)
+def test_predictions_import_no_scipy(arguments):
+    names, _ = after_predict("", *arguments)
+    assert "numpy" in names
+    assert not {"scipy", "numpy.f2py", "matplotlib", "rich", "pydantic"} & {*names}
+
+
+def test_a_prediction_that_needs_scipy_imports_it():
+    names, _ = after_predict("", "--activation", "erf", "--step-size", "1")
+    assert {"numpy", "scipy"} <= {*names}
+
+
+def test_predictions_start_one_blas_thread_unless_told_otherwise():
+    assert after_predict("", *PREDICT[1:])[1] == "1"
+    assert after_predict("", *PREDICT[1:], OPENBLAS_NUM_THREADS="2")[1] == "2"
+    # Where NumPy is there already, the setting would reach only processes started later.
+    assert after_predict("import numpy", *PREDICT[1:])[1] is None
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_examples_of_the_help_are_accepted(command):
     """Every example parses: its options exist and their values are read."""

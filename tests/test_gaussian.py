@@ -233,6 +233,18 @@ def test_moments_after_centring(name):
     assert_close(at_one, [0.0, centred.hermite(2)[1], centred.second_moment], 1e-14)
 
 
+def test_shares_below_keep_their_digits():
+    """Far below 0, E 1[g + t > 0] = Phi(t) is tiny and still right; at the ends it is 0 and 1."""
+    points = np.array([-37.0, -20.0, -8.0, -3.0, -1e-9, 0.0, 0.5, 2.0, 9.0])
+    with mpmath.workdps(40):
+        wanted = [float(mpmath.ncdf(mpmath.mpf(t))) for t in points]
+    found = function("relu", centre=False).gaussian_moments(np.ones(9), points)[1]
+    np.testing.assert_allclose(found, wanted, rtol=3e-13, atol=0)
+    np.testing.assert_allclose(found[3:], wanted[3:], rtol=3e-15, atol=0)
+    ends = function("relu", centre=False).gaussian_moments(0.0, [-1.0, 2.0])
+    assert [m.tolist() for m in ends] == [[0.0, 2.0], [0.0, 0.0], [0.0, 4.0]]
+
+
 def test_relu_in_closed_form():
     relu = function("relu")
     c = relu.hermite(12)
@@ -310,6 +322,17 @@ def test_tails_and_coefficients_of_very_high_degree():
     rest = float(np.sum(terms)) + relu.tail(3000)
     assert relu.tail(100) == pytest.approx(rest, rel=1e-9)
     assert relu.tail(3000) == pytest.approx(relu.tail(100) / 30**1.5, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["relu", "h1 + h2/sqrt(2)", "tanh"])
+def test_coefficients_that_are_kept_cannot_be_changed_from_outside(name):
+    f = function(name)
+    first = f.hermite(3)
+    wanted = first.copy()
+    first[:] = 7.0
+    assert f.hermite(3).tolist() == wanted.tolist()
+    assert f.hermite(200)[:3].tolist() == wanted.tolist()
+    assert f.hermite(0).shape == (0,)
 
 
 @pytest.mark.parametrize("name", [*ACTIVATIONS, "tanh(x)*relu(x)", "h2 + 0.1*sin(3*x)", "max(-1, min(1, x))"])

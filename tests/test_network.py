@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from firststep import network
 from firststep.gaussian import Function, function
 from firststep.network import population
 from firststep.network import ridge as ridge_module
+from firststep.network.scaled import ScaledActivation
 
 ACTIVATIONS = ("relu", "erf", "tanh", "softplus", "elu", "identity", "hermite(0, 1, 0.5, 0.2)", "abs", "sin")
 
@@ -240,6 +242,14 @@ def test_features_after_a_step_are_those_of_the_weights_after_it():
         np.testing.assert_allclose(after, np.tanh(inputs @ (weights + 0.7 * gradient).T), atol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_tanh_features_are_right_to_rounding_of_one_at_any_size(dtype):
+    points = np.linspace(-120, 120, 4001, dtype=dtype)[:, None]
+    found = network.features_after(points, np.zeros_like(points), 0.0, function("tanh"))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, np.tanh(points.astype(np.float64)), atol=2 * np.finfo(dtype).eps)
+
+
 def test_unknown_side_is_refused():
     with pytest.raises(ValueError, match="side must be"):
         network.ridge_path(np.ones((2, 2)), np.ones(2), [1.0], "left")
@@ -284,9 +294,9 @@ def test_neurons_close_to_each_other_are_taken_apart_from_the_rest(name, teacher
     arguments = np.stack([readout, 3 * readout]), gram, overlaps, function(name), function(teacher), 0.1
     terms, blocks = [], population._series_blocks
 
-    def recorded(gram, scales, series, variance):
+    def recorded(cosines, series, variance):
         terms.append(len(series))
-        return blocks(gram, scales, series, variance)
+        return blocks(cosines, series, variance)
 
     monkeypatch.setattr(population, "_series_blocks", recorded)
     apart = network.population_test_error(*arguments)
@@ -302,21 +312,52 @@ def test_neurons_close_to_each_other_are_taken_apart_from_the_rest(name, teacher
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 @pytest.mark.parametrize("width", [60, 500])
 def test_population_test_error_reads_no_entry_far_below_the_diagonal(name, width):
-    """Blocks of rows reach to their own last column; `WeightProducts.at` leaves the rest as it was."""
+    """Blocks of rows begin at their first diagonal element; `WeightProducts.at` sets nothing else."""
     _, _, weights, readout, beta = arrays(d=300, width=width)
     weights[::50] += 3 * np.outer(np.where(np.arange(width // 50 + (width % 50 > 0)) % 2, 1, -1), beta)
     gradient = np.random.default_rng(8).standard_normal(weights.shape) / 300
     arguments = weights @ beta + 0.5 * gradient @ beta, function(name), function("h1 + h2/sqrt(2)"), 0.1
     after = weights + 0.5 * gradient
-    gram, overlaps = network.WeightProducts.of(weights, gradient, beta).at(0.5)
-    np.testing.assert_allclose(overlaps, arguments[0], atol=1e-12)
     exact = network.population_test_error(readout, after @ after.T, *arguments)
     for dtype, tolerance in (("float64", 1e-10), ("float32", 1e-5)):
-        blank = np.full(gram.shape, np.nan, dtype=dtype)
-        for start, stop in population._row_blocks(width):
-            blank[start:stop, start:] = gram[start:stop, start:]
-        found = network.population_test_error(readout, blank, *arguments)
+        given = (array.astype(dtype) for array in (weights, gradient, beta))
+        neurons = network.WeightProducts.of(*given).at(0.5)
+        assert neurons.cosines.dtype == dtype
+        np.testing.assert_allclose(neurons.overlaps, arguments[0], atol=tolerance)
+        blank, gram = np.full((2, width, width), np.nan, dtype=dtype)
+        for part in population._triangle(width):
+            blank[part], gram[part] = neurons.cosines[part], (after @ after.T)[part]
+        found = replace(neurons, cosines=blank).test_error(readout, *arguments[1:])
         np.testing.assert_allclose(found, exact, rtol=tolerance)
+        found = network.population_test_error(readout, gram, *arguments)
+        np.testing.assert_allclose(found, exact, rtol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("name", "chain", "alone"),
+    [
+        ("tanh", range(1, 8, 2), ()),
+        ("abs", range(0, 9, 2), ()),
+        ("relu", range(0, 9, 2), (1,)),
+        ("sigmoid", range(1, 8, 2), (0,)),
+        ("h2 + h3 + h4 + h5", range(2, 6), ()),
+        ("h3", range(3, 4, 2), ()),
+        ("h2 + h3", range(2, 3, 2), (3,)),
+        ("0*x", range(1), ()),
+    ],
+)
+def test_terms_of_the_series_are_those_that_matter(name, chain, alone):
+    activation = function(name, centre=False)
+    used = population._used(activation.hermite(9)[:, None])
+    assert (used.chain, used.alone) == (chain, alone)
+    rng = np.random.default_rng(6)
+    rho, rows, columns = rng.uniform(-0.9, 0.9, (4, 5)), rng.uniform(0.5, 2.0, 4), rng.uniform(0.5, 2.0, 5)
+    left, right = (activation.hermite_of_scaled(scales, 9).T for scales in (rows, columns))
+    expected = sum(np.multiply.outer(left[k], right[k]) * rho**k for k in range(9))
+    found = population._series_block(
+        rho, left.copy(), right.copy(), population._used(np.hstack([left, right]))
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-14)
 
 
 def test_population_test_error_of_parallel_neurons_without_closed_form_is_refused():
@@ -327,14 +368,15 @@ def test_population_test_error_of_parallel_neurons_without_closed_form_is_refuse
         )
 
 
-def test_population_test_error_of_dead_neurons_is_that_of_the_rest():
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+def test_population_test_error_of_dead_neurons_is_that_of_the_rest(name):
     weights = np.array([[0.8, 0.6], [0.0, 0.0]])
-    relu, teacher = function("relu", centre=False), function("h1")
+    activation, teacher = function(name, centre=False), function("h1")
     both = network.population_test_error(
-        np.ones((1, 2)), weights @ weights.T, weights[:, 0], relu, teacher, 0.0
+        np.ones((1, 2)), weights @ weights.T, weights[:, 0], activation, teacher, 0.0
     )
     alone = network.population_test_error(
-        np.ones((1, 1)), np.ones((1, 1)), np.array([0.8]), relu, teacher, 0.0
+        np.ones((1, 1)), np.ones((1, 1)), np.array([0.8]), activation, teacher, 0.0
     )
     np.testing.assert_allclose(both, alone, rtol=1e-12)
 
@@ -345,22 +387,24 @@ def test_interpolated_series_is_the_series_at_every_scale():
     for name in ("tanh", "elu", "softplus", "relu", "tanh(x + 1)", "sin(12*x)", "tanh(30*x - 20)"):
         activation = function(name)
         direct = activation.hermite_of_scaled(scales, 30)
-        np.testing.assert_allclose(
-            population._interpolated_series(activation, scales, 30), direct, atol=1e-11
-        )
+        scaled = ScaledActivation(activation, scales)
+        np.testing.assert_allclose(scaled.series(30), direct, atol=1e-11)
         variance = activation.gaussian_moments(scales, 0.0)[2]
-        np.testing.assert_allclose(population._variance(activation, scales), variance, rtol=1e-11)
+        np.testing.assert_allclose(scaled.variance, variance, rtol=1e-11)
 
 
-def test_weight_products_give_the_gram_matrix_after_any_step():
+def test_weight_products_give_the_neurons_after_any_step():
     _, _, weights, _, beta = arrays()
     gradient = np.random.default_rng(8).standard_normal(weights.shape)
     products = network.WeightProducts.of(weights, gradient, beta)
     for step_size in (0.0, 0.7, 40.0):
         after = weights + step_size * gradient
-        gram, overlaps = products.at(step_size)
-        np.testing.assert_allclose(np.triu(gram), np.triu(after @ after.T), rtol=1e-11, atol=1e-11)
-        np.testing.assert_allclose(overlaps, after @ beta, rtol=1e-11, atol=1e-11)
+        neurons, scales = products.at(step_size), np.linalg.norm(after, axis=1)
+        cosines = after @ after.T / np.outer(scales, scales) - np.eye(len(after))
+        np.testing.assert_allclose(neurons.scales, scales, rtol=1e-11)
+        np.testing.assert_allclose(neurons.overlaps, after @ beta, rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(np.triu(neurons.cosines), np.triu(cosines), atol=1e-11)
+        np.testing.assert_allclose(neurons.peaks, np.abs(cosines).max(axis=0), rtol=1e-11)
 
 
 def test_linear_test_error_is_the_mean_over_a_large_sample():

@@ -2,6 +2,7 @@ import logging
 import math
 import os
 import pickle
+import platform
 import signal
 import subprocess
 import sys
@@ -580,7 +581,81 @@ def test_script_without_a_main_guard_can_use_workers(tmp_path):
     assert done.stdout.split() == ["once", "2"]
 
 
-def test_interrupt_ends_the_workers(tmp_path):
+def printed(tmp_path, code):
+    """What a script prints; it runs with its own multiprocessing, and BLAS threads as the user's are."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(code))
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, env=environment
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked")
+def test_workers_of_all_calls_come_from_one_server_and_start_one_blas_thread(tmp_path):
+    code = """
+        import os
+        from pathlib import Path
+        from firststep import Problem, Sizes, simulate
+        from firststep.workers import Report, run_on_processes
+
+        simulate(Problem("relu", "h1"), Sizes(40, 20, 30), 1.0, replicas=2, workers=2)
+        asked = [(Path("/proc/self/status"),)] * 3
+        parents = set()
+        for _ in range(2):
+            for status in run_on_processes(2, Path.read_text, asked, Report(False, 3)):
+                parents.add(status.split("PPid:")[1].split()[0])
+        (threads,) = run_on_processes(1, os.getenv, [("OPENBLAS_NUM_THREADS",)], Report(False, 1))
+        print(len(parents), str(os.getpid()) in parents, threads, os.getenv("OPENBLAS_NUM_THREADS"))
+    """
+    assert printed(tmp_path, code) == ["1", "False", "1", "None"]
+
+
+def test_a_problem_from_the_script_reaches_the_workers(tmp_path):
+    code = """
+        import numpy as np
+        from firststep import Problem, Sizes, function, simulate
+
+        def bent(x):
+            return np.tanh(x)
+
+        if __name__ == "__main__":
+            problem = Problem(function(bent), "h1")
+            one, two = (simulate(problem, Sizes(40, 20, 30), 1.0, replicas=2, workers=w) for w in (1, 2))
+            print(two.details["workers"], np.array_equal(one.test_error, two.test_error))
+    """
+    assert printed(tmp_path, code) == ["2", "True"]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
+@pytest.mark.parametrize("kept", [True, False])
+def test_workers_keep_memory_that_they_free(kept, tmp_path):
+    """New pages are faults: many for arrays that come and go, unless their memory stays in the process."""
+    code = f"""
+        import resource
+        import numpy as np
+        from firststep.workers import keep_memory
+
+        if {kept}:
+            keep_memory()
+
+        def come_and_go():
+            arrays = [np.ones(400_000) for _ in range(5)]
+            return sum(array[-1] for array in arrays)
+
+        come_and_go()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            come_and_go()
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    """
+    (faults,) = printed(tmp_path, code)
+    assert int(faults) < 200 if kept else int(faults) > 1000
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_the_process_that_started_them(sent, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "from firststep import Problem, Sizes, simulate\n"
@@ -596,10 +671,10 @@ def test_interrupt_ends_the_workers(tmp_path):
     )
     assert process.stdout.readline() == "ready\n"
     time.sleep(2.0)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, errors = process.communicate(timeout=20)
     assert process.returncode != 0
-    assert errors.strip().endswith("KeyboardInterrupt")
+    assert sent == signal.SIGKILL or errors.strip().endswith("KeyboardInterrupt")
     assert group_is_gone(process.pid)
 
 

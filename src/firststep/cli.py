@@ -3,11 +3,8 @@
 import json
 import math
 import os
-import shutil
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +12,9 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from firststep import cli_diagnose, cli_experiments, cli_explore, cli_spectrum
+from firststep.cli_output import complain, remarks, save, say, show_comparison, show_outcome
 
 if TYPE_CHECKING:
-    from firststep.compare import Comparison
     from firststep.figures import Figure
     from firststep.problem import Outcome
 
@@ -184,91 +181,19 @@ class _Program(click.Group):
         except click.Abort:
             code = 130
         except click.ClickException as error:
-            _complain(error.format_message())
+            complain(error.format_message())
             code = error.exit_code
         except Exception as error:
             if debugging:
                 raise
             if isinstance(error, ValueError | TypeError):
-                _complain(str(error))
+                complain(str(error))
                 code = 2
             elif isinstance(error, RuntimeError | ArithmeticError | MemoryError | OSError | ImportError):
-                _complain(str(error) or type(error).__name__)
+                complain(str(error) or type(error).__name__)
             else:
-                _complain(f"unexpected {type(error).__name__}: {error} (FIRSTSTEP_DEBUG=1 shows where)")
+                complain(f"unexpected {type(error).__name__}: {error} (FIRSTSTEP_DEBUG=1 shows where)")
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _say(text: str, *, err: bool = False) -> None:
-    """Print; in plain letters where the encoding has no others, without colour where none is wanted."""
-    stream = sys.stderr if err else sys.stdout
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        for letter, plain in {"±": "+-", "–": "-", "∞": "inf", "λ": "lambda", "₀": "0"}.items():
-            text = text.replace(letter, plain)
-        text = text.encode(encoding, "replace").decode(encoding)
-    click.echo(text, err=err, color=False if os.environ.get("NO_COLOR") else None)
-
-
-def _complain(message: str) -> None:
-    _say(f"{click.style('Error:', fg='red', bold=True)} {' '.join(message.split())}", err=True)
-
-
-class _Notes:
-    """Remarks on standard error, each once."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.seen: set[str] = set()
-
-    def tell(self, text: str, kind: str = "note") -> None:
-        text = " ".join(text.split())
-        if not self.quiet and text not in self.seen:
-            _say(f"{kind}: {text}", err=True)
-        self.seen.add(text)
-
-
-@contextmanager
-def _remarks(quiet: bool) -> Iterator[_Notes]:
-    """Show warnings and log messages as lines on standard error.
-
-    NumPy's warnings (overflow and the like) only if a result comes of it: an error says more by itself.
-    """
-    import logging
-
-    from firststep.problem import OutsideTheoryWarning
-
-    notes = _Notes(quiet)
-    numerical: list[str] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            notes.tell(record.getMessage())
-
-    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if issubclass(category, RuntimeWarning):
-            numerical.append(str(message))
-        else:
-            notes.tell(str(message), "note" if issubclass(category, OutsideTheoryWarning) else "warning")
-
-    logger, handler = logging.getLogger("firststep"), Handler(logging.INFO)
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for category in (UserWarning, RuntimeWarning):
-                warnings.simplefilter("always", category)
-            warnings.showwarning = show
-            yield notes
-        for message in numerical:
-            notes.tell(message, "warning")
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 def _function_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -446,7 +371,8 @@ def main(ctx: click.Context) -> None:
 @output_options
 def predict(theories: tuple[str, ...], as_json: bool, plot: str | None, quiet: bool, **options: Any) -> None:
     """Train and test errors from the theory."""
-    with _remarks(quiet) as notes:
+    _keep_to_one_thread()
+    with remarks(quiet) as notes:
         if len(theories) > 1:
             raise click.UsageError(f"predict takes one --theory, got {', '.join(theories)}")
         (theory,) = theories
@@ -455,9 +381,9 @@ def predict(theories: tuple[str, ...], as_json: bool, plot: str | None, quiet: b
         from firststep.theory import predict as predict_errors
 
         outcome = predict_errors(asked.problem, asked.sizes, theory=theory, **asked.grid)
-        _show_outcome(outcome, notes, as_json)
+        show_outcome(outcome, notes, as_json)
         if plot:
-            _save(asked.figure([], [theory]), plot, notes)
+            save(asked.figure([], [theory]), plot, notes)
 
 
 @main.command(
@@ -484,7 +410,7 @@ def simulate(
     **options: Any,
 ) -> None:
     """Train and test errors of networks at finite size."""
-    with _remarks(quiet) as notes:
+    with remarks(quiet) as notes:
         asked = _Question(options)
         asked.check_plot(plot)
         if dry_run:
@@ -504,9 +430,9 @@ def simulate(
             progress=progress,
             **asked.grid,
         )
-        _show_outcome(outcome, notes, as_json, replicas=replicas, seed=seed)
+        show_outcome(outcome, notes, as_json, replicas=replicas, seed=seed)
         if plot:
-            _save(asked.figure([outcome], []), plot, notes)
+            save(asked.figure([outcome], []), plot, notes)
 
 
 @main.command(
@@ -543,7 +469,7 @@ def compare(
     **options: Any,
 ) -> None:
     """Theory and simulation, and how far they are apart."""
-    with _remarks(quiet) as notes:
+    with remarks(quiet) as notes:
         asked = _Question(options)
         asked.check_plot(plot)
         if dry_run:
@@ -563,9 +489,9 @@ def compare(
             progress=False if quiet else None,
             **asked.grid,
         )
-        _show_comparison(comparison, notes, as_json, replicas=replicas, seed=seed)
+        show_comparison(comparison, notes, as_json, replicas=replicas, seed=seed)
         if plot:
-            _save(asked.figure([comparison.simulated], theories), plot, notes)
+            save(asked.figure([comparison.simulated], theories), plot, notes)
 
 
 @main.command(cls=_Command, examples=cli_spectrum.EXAMPLES)
@@ -601,7 +527,7 @@ def spectrum(
     **options: Any,
 ) -> None:
     """Bulk, edges and outliers of features or weights, predicted and simulated."""
-    with _remarks(quiet) as notes:
+    with remarks(quiet) as notes:
         if options["step_size"] is None and options["step_exponent"] is None:
             options["step_exponent"] = (cli_spectrum.STEP_EXPONENT,)
         asked = _Question(options | {"ridge": 1.0})
@@ -616,7 +542,7 @@ def spectrum(
             seed=seed,
             as_json=as_json,
             plot=plot,
-            say=_say,
+            say=say,
             tell=notes.tell,
         )
 
@@ -648,6 +574,14 @@ def completion(shell: str) -> None:
         raise RuntimeError(f"this version of click cannot complete for {shell}")
     # The base class's method: bash's own starts a bash to ask for its version.
     click.echo(ShellComplete.source(found(main, {}, "firststep", "_FIRSTSTEP_COMPLETE")), nl=False)
+
+
+def _keep_to_one_thread() -> None:
+    """Start no BLAS threads, unless the user wants some: on matrices as small as a theory's they only wait."""
+    # Once NumPy is there it is too late, and only processes started later would see these.
+    if "numpy" not in sys.modules:
+        for library in ("OPENBLAS", "OMP", "MKL"):
+            os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 class _Question:
@@ -701,10 +635,10 @@ class _Question:
                 "memory_per_worker": need,
                 "memory_available": available,
             }
-            _say(json.dumps(plan, indent=2, allow_nan=False))
+            say(json.dumps(plan, indent=2, allow_nan=False))
             return
         known = "" if available is None else f", {available / 2**30:.3g} GiB are available"
-        _say(
+        say(
             f"{replicas} replicas of {len(self.step_sizes)} step sizes x {len(self.grid['ridges'])} ridges; "
             f"about {need / 2**30:.3g} GiB for each worker{known}"
         )
@@ -737,72 +671,6 @@ class _Question:
             )
         linear = best_linear_error(self.problem)
         return figures.errors_against_step([*curves, *simulated], linear=linear)
-
-
-def _width() -> int | None:
-    """Columns of the terminal; none when the table goes into a file or pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _show_outcome(outcome: "Outcome", notes: _Notes, as_json: bool, **facts: Any) -> None:
-    for note in outcome.notes:
-        notes.tell(note)
-    if as_json:
-        _say(json.dumps(facts | outcome.to_dict(), indent=2, allow_nan=False))
-        return
-    from firststep.compare import COMPARED, aligned, step_columns, value_text
-
-    rows = outcome.rows()
-    shown = [name for name in COMPARED if name in outcome.values]
-    groups = [
-        [(name.replace("_", " "), [value_text(row[name], row.get(f"{name}_stderr")) for row in rows])]
-        for name in shown
-    ]
-    source = "simulation" if outcome.source == "simulation" else f"{outcome.source} theory"
-    _show_table(outcome, _facts(source, facts), aligned(step_columns(rows), groups, _width()))
-
-
-def _show_comparison(comparison: "Comparison", notes: _Notes, as_json: bool, **facts: Any) -> None:
-    for note in comparison.notes:
-        notes.tell(note)
-    if as_json:
-        _say(json.dumps(facts | comparison.to_dict(), indent=2, allow_nan=False))
-        return
-    summary = comparison.summary()
-    for position, theory in enumerate(comparison.predicted):
-        if position:
-            _say("")
-        _show_table(
-            comparison.simulated,
-            _facts(f"simulation against {theory} theory", facts),
-            comparison.table(theory, _width()),
-        )
-        largest = ", ".join(
-            f"{name.replace('_', ' ')} {found['largest_distance']:.1f} "
-            f"(median {found['median_distance']:.1f})"
-            for name, found in summary[theory].items()
-            if found["largest_distance"] is not None and found["median_distance"] is not None
-        )
-        _say(click.style(f"largest distance in standard errors: {largest}", dim=True))
-
-
-def _facts(source: str, facts: dict[str, Any]) -> str:
-    return ", ".join([source, *(f"{name} {value}" for name, value in facts.items())])
-
-
-def _show_table(outcome: "Outcome", source: str, table: str) -> None:
-    from firststep.figures import problem_text, sizes_text
-
-    head, *lines = table.split("\n")
-    ridge = f", lambda = {outcome.ridges[0]:g}" if len(outcome.ridges) == 1 else ""
-    _say(click.style(f"{problem_text(outcome)}\n{sizes_text(outcome)}{ridge}\n{source}\n", dim=True))
-    _say("\n".join([click.style(head, bold=True), *lines]))
-
-
-def _save(figure: "Figure", plot: str, notes: _Notes) -> None:
-    from firststep import figures
-
-    notes.tell(f"figure written to {figures.save(figure, plot)}")
 
 
 for _command in (*cli_experiments.COMMANDS, cli_diagnose.diagnose, cli_explore.explore):

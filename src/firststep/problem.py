@@ -226,6 +226,14 @@ class Problem:
         return stable_key(self.to_dict() | {"activation": self.activation.key, "teacher": self.teacher.key})
 
 
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if int(value) < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
 def _size(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value).is_integer():
         raise TypeError(f"{name} must be a whole number, got {value!r}")

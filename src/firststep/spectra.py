@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from firststep import network
 from firststep.gaussian import Array, hermite_polynomials
 from firststep.network import Matrix
-from firststep.problem import Outlier, Problem, Sizes, Spectrum, step_sizes_of
+from firststep.problem import Outlier, Problem, Sizes, Spectrum, check_whole, step_sizes_of
 from firststep.simulate import Draw
 
 # Largest l of the spiked approximations F_l.
@@ -189,9 +189,9 @@ def simulate_spectrum(
     steps = step_sizes_of(sizes, step_size, None)
     if of not in KINDS:
         raise ValueError(f"of must be one of {', '.join(KINDS)}; got {of!r}")
-    _check_whole("replicas", replicas, 1)
+    check_whole("replicas", replicas, 1)
     if count is not None:
-        _check_whole("count", count, 0)
+        check_whole("count", count, 0)
     with threadpool_limits(limits=1):
         draws = [
             _Network(Draw(problem, sizes, seed, index, dtype)).measure(steps, of, bulk, overlaps, count)
@@ -202,13 +202,6 @@ def simulate_spectrum(
         for i, step in enumerate(steps)
     )
     return spectra[0] if np.ndim(step_size) == 0 else spectra
-
-
-def _check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -480,9 +473,9 @@ def feature_distances(
     True
     """
     steps = step_sizes_of(sizes, step_size, None)
-    _check_whole("replicas", replicas, 1)
+    check_whole("replicas", replicas, 1)
     for count in spikes:
-        _check_whole("spikes", count, 0)
+        check_whole("spikes", count, 0)
     samples = np.empty((replicas, len(steps), len(spikes)))
     with threadpool_limits(limits=1):
         for index in range(replicas):
@@ -509,7 +502,7 @@ def gradient_distances(problem: Problem, sizes: Sizes, *, replicas: int = 1, see
     >>> bool(found.mean[0, 0] < found.mean[0, 1])
     True
     """
-    _check_whole("replicas", replicas, 1)
+    check_whole("replicas", replicas, 1)
     samples = np.empty((replicas, 1, 2))
     slope = float(problem.activation.hermite(2)[1])
     with threadpool_limits(limits=1):

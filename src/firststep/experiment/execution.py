@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +26,7 @@ from firststep import __version__
 from firststep.experiment.work import Finished, Task, compute
 from firststep.simulate import available_memory, estimate_memory
 from firststep.store import NUMBERS_VERSION
+from firststep.workers import end_with_parent, keep_memory, one_blas_thread
 
 # A task that ends so many workers, the last ones alone in the pool, is given up.
 MOST_DEATHS = 3
@@ -108,33 +108,20 @@ class LocalBackend:
 @contextmanager
 def worker_environment() -> Iterator[None]:
     """One BLAS thread for processes started here, and no second run of the caller's script in them."""
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
     main = sys.modules["__main__"]
-    os.environ.update(dict.fromkeys(names, "1"))
     sys.modules["__main__"] = ModuleType("__main__")
     try:
-        yield
+        with one_blas_thread():
+            yield
     finally:
         sys.modules["__main__"] = main
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def start_worker() -> None:
     """Prepare a worker process: the driver alone answers Ctrl-C, and a worker does not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    keep_memory()
+    end_with_parent()
 
 
 class InProcessBackend:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from firststep.gaussian.averages import _checked_moments, _Mesh, _mesh_coefficients, _settled_mesh, _vetted
 from firststep.gaussian.expressions import (
@@ -164,11 +163,18 @@ class Function:
         """
         if count < 0:
             raise ValueError(f"count must be zero or more, got {count}")
+        known = self._cache.get("hermite")
+        if known is None or known.size < count:
+            known = self._cache["hermite"] = self._series(64 * math.ceil(count / 64))
+        return np.array(known[:count])
+
+    def _series(self, count: int) -> Array:
+        """Hermite coefficients of :meth:`hermite`, computed anew."""
         if self._shape.polynomial is not None:
             out = np.zeros(count)
             out[: len(self._shape.polynomial)] = self._shape.polynomial[:count]
         else:
-            out = self._normalised(count) / np.sqrt(special.factorial(np.arange(count)))
+            out = self._normalised(count) / _root_factorials(count)
         if self.centred:
             out[:1] = 0.0
         return out
@@ -378,6 +384,12 @@ class Function:
             out = _mesh_coefficients(self._shape, self._mesh, scales, count)
         out[:, :1] -= self._offset
         return out
+
+
+@lru_cache(maxsize=16)
+def _root_factorials(count: int) -> Array:
+    """Roots of 0!, 1!, …; infinite from 171! on, which is beyond the range of floats."""
+    return np.array([math.sqrt(math.factorial(k)) if k <= 170 else math.inf for k in range(count)])
 
 
 def _floating(x: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 Array = NDArray[np.float64]
 Moments = tuple[Array, Array, Array]
@@ -110,9 +109,13 @@ def gauss_hermite(count: int) -> tuple[Array, Array]:
     """
     if count < 1:
         raise ValueError(f"a Gauss–Hermite rule needs at least one node, got count={count}")
-    # NumPy's rule is right to 1e-13 up to here and spares the import of SciPy's linear algebra.
-    make = hermegauss if count <= 100 else special.roots_hermitenorm
-    nodes, weights = make(count)
+    if count <= 100:
+        # Right to 1e-13 up to here, and without the import of SciPy.
+        nodes, weights = hermegauss(count)
+    else:
+        from scipy.special import roots_hermitenorm
+
+        nodes, weights = roots_hermitenorm(count)
     rule = np.asarray(nodes), np.asarray(weights / weights.sum())
     for array in rule:
         array.setflags(write=False)
@@ -185,6 +188,8 @@ def _unit_rule(panels: int, graded: bool) -> tuple[Array, Array]:
     nodes = ((np.arange(panels)[:, None] + (unit + 1) / 2) / panels).ravel()
     weights = np.tile(unit_weights / (2 * panels), panels)
     if graded:
+        from scipy import special
+
         weights = weights * (nodes * (1 - nodes)) ** 4 / special.beta(5, 5)
         nodes = special.betainc(5, 5, nodes)
     return np.asarray(nodes), np.asarray(weights)

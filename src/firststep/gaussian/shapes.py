@@ -1,14 +1,13 @@
 """Functions by name: values, slopes and, where they exist, closed forms of their Gaussian averages."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from firststep.gaussian.rules import (
     _BLOCK,
@@ -53,12 +52,26 @@ def _ratio(scale: Array, shift: Array) -> Array:
         return np.divide(shift, scale, out=limit, where=scale > 0)
 
 
+def _each(call: Callable[[float], float], x: Array) -> Array:
+    """A function of Python's math module at every element.
+
+    SciPy's ufuncs take a fifth of its time, but their import takes longer than a prediction, and predictions with
+    ReLU ask for some ten thousand values.
+    """
+    return np.fromiter(map(call, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
+
+
+def _below(x: Array) -> Array:
+    """Share of a standard Gaussian below x, with all digits far below 0 as well."""
+    return 0.5 * _each(math.erfc, x * -math.sqrt(0.5))
+
+
 def _positive_powers(scale: Array, shift: Array, top: int) -> tuple[Array, list[Array]]:
     """s phi(t/s), and E max(x, 0)^k for x = s g + t and k = 0 … top, by integration by parts."""
     ratio = _ratio(scale, shift)
     with np.errstate(over="ignore"):
         bump = scale * np.exp(-0.5 * ratio * ratio) / _ROOT_2PI
-    powers = [np.asarray(special.ndtr(ratio))]
+    powers = [_below(ratio)]
     powers.append(shift * powers[0] + bump)
     for k in range(2, top + 1):
         powers.append(shift * powers[-1] + (k - 1) * scale * scale * powers[-2])
@@ -161,7 +174,7 @@ def _sign() -> _Shape:
             bump = np.where(s > 0, np.exp(-0.5 * ratio * ratio) * (2 / _ROOT_2PI), 0.0)
         square = np.where((s > 0) | (t != 0), 1.0, 0.0)
         bend = -np.where(bump > 0, ratio, 0.0) * bump
-        return np.asarray(special.erf(ratio / math.sqrt(2))), bump, square, bend
+        return _each(math.erf, ratio * math.sqrt(0.5)), bump, square, bend
 
     def product(v1: Array, cov: Array, v2: Array) -> Array:
         _, rho = _correlation(v1, cov, v2)
@@ -178,6 +191,8 @@ def _sign() -> _Shape:
 
 def _erf() -> _Shape:
     """erf, by the arcsine kernel and Owen's T."""
+    from scipy import special
+
     height = 2 / math.sqrt(math.pi)
 
     def moments(s: Array, t: Array) -> Averages:
@@ -208,6 +223,7 @@ def _erf() -> _Shape:
 
 def _gelu() -> _Shape:
     """x Phi(x), all averages by integration by parts from those of Phi."""
+    from scipy import special
 
     def slope(x: Any) -> Any:
         return special.ndtr(x) + x * np.exp(-0.5 * x * x) / _ROOT_2PI
@@ -286,6 +302,7 @@ def _wave(cosine: bool) -> _Shape:
 
 def _elu(scale: float, alpha: float) -> _Shape:
     """Scaled x above 0 and alpha (exp(x) - 1) below."""
+    from scipy import special
 
     def value(x: Any) -> Any:
         return scale * np.maximum(x, 0) + (scale * alpha) * np.expm1(np.minimum(x, 0))
@@ -296,7 +313,7 @@ def _elu(scale: float, alpha: float) -> _Shape:
     def moments(s: Array, t: Array) -> Averages:
         bump, powers = _positive_powers(s, t, 2)
         ratio = _ratio(s, t)
-        below = np.asarray(special.ndtr(-ratio))
+        below = _below(-ratio)
         first = np.exp(t + s * s / 2 + special.log_ndtr(-ratio - s))
         second = np.exp(2 * t + 2 * s * s + special.log_ndtr(-ratio - 2 * s))
         return (
@@ -342,6 +359,8 @@ def _logistic_averages(scale: Array, shift: Array, soft: bool) -> tuple[Array, A
         for start in range(0, members.size, block):
             rows = members[start : start + block]
             if factors is None:
+                from scipy import special
+
                 x = np.multiply.outer(scale[rows], nodes) + shift[rows, None]
                 values = _softplus(x) if soft else special.expit(x)
             else:
@@ -386,9 +405,20 @@ def _tanh_slope(x: Any) -> Any:
     return 1 - value * value
 
 
-def _silu_slope(x: Any) -> Any:
-    step = special.expit(x)
-    return step * (1 + x * (1 - step))
+def _logistic(name: str) -> _Shape:
+    """sigmoid, softplus or silu."""
+    from scipy import special
+
+    def silu_slope(x: Any) -> Any:
+        step = special.expit(x)
+        return step * (1 + x * (1 - step))
+
+    pairs: dict[str, tuple[Elementwise, Elementwise]] = {
+        "sigmoid": (special.expit, lambda x: special.expit(x) * special.expit(-x)),
+        "softplus": (_softplus, special.expit),
+        "silu": (lambda x: x * special.expit(x), silu_slope),
+    }
+    return _Shape(*pairs[name], (), _logistic_moments(name))
 
 
 def _clenshaw(coefficients: Sequence[float], x: Any) -> Any:
@@ -508,32 +538,50 @@ def _affine(base: _Shape, outer: float, inner: float, shift: float, offset: floa
     )
 
 
+class _Builtins(Mapping[str, _Shape]):
+    """Shapes by name, each made when first asked for: some need `scipy.special`, which is slow to import."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], _Shape]]) -> None:
+        self._makers, self._made = makers, dict[str, _Shape]()
+
+    def __getitem__(self, name: str) -> _Shape:
+        shape = self._made.get(name)
+        return self._made.setdefault(name, self._makers[name]()) if shape is None else shape
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
 @lru_cache(maxsize=1)
-def _builtins() -> dict[str, _Shape]:
-    shapes = {
-        "identity": _polynomial((0.0, 1.0)),
-        "relu": _leaky(0.0),
-        "leaky_relu": _leaky(LEAKY_SLOPE),
-        "tanh": _Shape(np.tanh, _tanh_slope, (), _logistic_moments("tanh")),
-        "erf": _erf(),
-        "sigmoid": _Shape(
-            special.expit, lambda x: special.expit(x) * special.expit(-x), (), _logistic_moments("sigmoid")
-        ),
-        "softplus": _Shape(_softplus, special.expit, (), _logistic_moments("softplus")),
-        "gelu": _gelu(),
-        "silu": _Shape(lambda x: x * special.expit(x), _silu_slope, (), _logistic_moments("silu")),
-        "sin": _wave(cosine=False),
-        "cos": _wave(cosine=True),
-        "abs": _leaky(-1.0),
-        "sign": _sign(),
-        "elu": _elu(1.0, 1.0),
-        "selu": _elu(SELU_SCALE, SELU_ALPHA),
-        "relu2": _relu2(),
-        "cubic": _polynomial((0.0, 3.0, 0.0, 1.0)),
+def _builtins() -> Mapping[str, _Shape]:
+    makers: dict[str, Callable[[], _Shape]] = {
+        "identity": partial(_polynomial, (0.0, 1.0)),
+        "relu": partial(_leaky, 0.0),
+        "leaky_relu": partial(_leaky, LEAKY_SLOPE),
+        "tanh": lambda: _Shape(np.tanh, _tanh_slope, (), _logistic_moments("tanh")),
+        "erf": _erf,
+        "sigmoid": partial(_logistic, "sigmoid"),
+        "softplus": partial(_logistic, "softplus"),
+        "gelu": _gelu,
+        "silu": partial(_logistic, "silu"),
+        "sin": partial(_wave, cosine=False),
+        "cos": partial(_wave, cosine=True),
+        "abs": partial(_leaky, -1.0),
+        "sign": _sign,
+        "elu": partial(_elu, 1.0, 1.0),
+        "selu": partial(_elu, SELU_SCALE, SELU_ALPHA),
+        "relu2": _relu2,
+        "cubic": partial(_polynomial, (0.0, 3.0, 0.0, 1.0)),
     }
     for k in range(MAX_HERMITE_NAME + 1):
-        shapes[f"h{k}"] = _polynomial([0.0] * k + [1.0])
-    return shapes
+        makers[f"h{k}"] = partial(_polynomial, (0.0,) * k + (1.0,))
+    return _Builtins(makers)
 
 
 def names() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ there. Fitted coefficients and errors are NumPy's in any case.
 
 from firststep.network.arrays import Library, Matrix, host, joined, like, losses
 from firststep.network.population import (
+    Neurons,
     NoPopulationError,
     WeightProducts,
     linear_test_error,
@@ -26,6 +27,7 @@ __all__ = [
     "Library",
     "Matrix",
     "Moments",
+    "Neurons",
     "NoPopulationError",
     "RidgePath",
     "SpikedModel",

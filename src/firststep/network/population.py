@@ -1,7 +1,7 @@
 """Test errors over all inputs, free of test-set noise: closed forms and Hermite series of Gaussian averages."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -12,16 +12,27 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from firststep.gaussian import Array, Function
-from firststep.network.arrays import Matrix, diagonal, double, host, is_numpy, like, namespace, norm
+from firststep.network.arrays import (
+    Matrix,
+    diagonal,
+    double,
+    dtype_name,
+    host,
+    is_numpy,
+    like,
+    namespace,
+    norm,
+)
+from firststep.network.scaled import ScaledActivation
 
 # Largest error allowed in an entry of the population covariance that comes from a truncated Hermite series.
 SERIES_TOLERANCE = 1e-10
 SERIES_TERMS = 200
-# For fewer neurons a closed form is not worth avoiding; for more it takes the time of so many passes.
+# For fewer neurons a closed form is not worth avoiding; for more it takes the time of so many passes. Both it and the
+# rows of single neurons are computed in float64.
 SERIES_SIZE = 128
-CLOSED_PASSES = 60
-# Degree to which the coefficients of the series are expanded between two powers of 2 of the scale.
-OCTAVE_DEGREE = 24
+CLOSED_PASSES = {"float64": 60.0, "float32": 120.0}
+ROW_PASSES = {"float64": 1.0, "float32": 2.0}
 # Elements of a block that is worked on elementwise: it should stay in the cache, with a few temporaries. Other
 # libraries' devices want large ones.
 BLOCK_ELEMENTS = 65536
@@ -51,10 +62,89 @@ def linear_test_error(coefficients: Array, beta: Array, teacher: Function, noise
 
 
 @dataclass(frozen=True, eq=False)
+class Neurons:
+    r"""Lengths of a first layer's rows and angles between them: all that test errors know of the weights.
+
+    Attributes
+    ----------
+    scales : ndarray (N,)
+        :math:`|w_j|`.
+    overlaps : ndarray (N,)
+        :math:`w_j \cdot \beta`, for the teacher's direction :math:`\beta` of unit length.
+    cosines : ndarray (N, N)
+        Of the angles between different neurons, and 0 on the diagonal. NumPy's is set in blocks of rows from their
+        first diagonal element on, because computing it is bound by memory.
+    peaks : ndarray (N,)
+        Largest absolute cosine of each neuron with another.
+
+    Examples
+    --------
+    >>> neurons = Neurons.of(np.array([[4.0, 1.0], [1.0, 1.0]]), np.zeros(2))
+    >>> neurons.scales.tolist(), neurons.peaks.tolist()
+    ([2.0, 1.0], [0.5, 0.5])
+    """
+
+    scales: Array
+    overlaps: Array
+    cosines: Matrix
+    peaks: Array
+
+    @classmethod
+    def of(cls, gram: Matrix, overlaps: Array) -> "Neurons":
+        r"""From :math:`W W^\top` (N, N), of which NumPy's is read on and above the diagonal only, and the overlaps."""
+        scales = np.sqrt(diagonal(gram))
+        if is_numpy(gram):
+            blocks = ((*ends, gram[slice(*ends), ends[0] :].copy()) for ends in _row_blocks(len(gram)))
+            return cls._from_blocks(scales, overlaps, np.empty_like(gram), blocks)
+        xp, inverse = namespace(gram), like(_inverses(scales), gram)
+        cosines = gram * inverse[:, None] * inverse[None, :]
+        cosines = cosines * like(1 - np.eye(len(scales)), gram)
+        return cls(scales, overlaps, cosines, host(xp.max(xp.abs(cosines), axis=1)))
+
+    @classmethod
+    def _from_blocks(
+        cls, scales: Array, overlaps: Array, out: Matrix, blocks: Iterable[tuple[int, int, Matrix]]
+    ) -> "Neurons":
+        """From blocks of rows of the Gram matrix, which are overwritten while they are in the cache."""
+        inverse, peaks = _inverses(scales).astype(out.dtype), np.zeros(len(scales), dtype=out.dtype)
+        for start, stop, block in blocks:
+            block *= inverse[start:]
+            block *= inverse[start:stop, None]
+            np.fill_diagonal(block, 0.0)
+            out[start:stop, start:] = block
+            np.abs(block, out=block)
+            np.maximum(peaks[start:], block.max(axis=0), out=peaks[start:])
+            np.maximum(peaks[start:stop], block.max(axis=1), out=peaks[start:stop])
+        return cls(scales, overlaps, out, peaks.astype(np.float64))
+
+    def test_error(
+        self, coefficients: Array, activation: Function, teacher: Function, noise_variance: float
+    ) -> Array:
+        """`population_test_error` of these neurons."""
+        readouts = np.atleast_2d(coefficients)
+        scaled = ScaledActivation(activation, self.scales)
+        cosines = _cosines(self.overlaps, self.scales)
+        degree = _degree(teacher)
+        if degree is None and activation.has_covariance:
+            cross = _teacher_moments(activation, teacher, self.scales, cosines)
+        else:
+            if degree is None:
+                series = _enough_series(scaled, float(np.max(np.abs(cosines))))
+            else:
+                series = scaled.series(degree + 1).T
+            known = teacher.hermite_of_scaled([1.0], len(series))[0]
+            cross = known @ (series * cosines ** np.arange(len(series))[:, None])
+        total = teacher.second_moment + noise_variance
+        return np.asarray(total - 2 * readouts @ cross + _quadratic_forms(readouts, self, scaled))
+
+
+@dataclass(frozen=True, eq=False)
 class WeightProducts:
-    r"""The products from which every step size's neuron Gram matrix follows in O(N^2).
+    r"""The products from which every step size's neurons follow in O(N^2).
 
     .. math:: W_1 W_1^\top = W_0 W_0^\top + \eta (W_0 G^\top + G W_0^\top) + \eta^2 G G^\top
+
+    NumPy's are right on and above the diagonal only.
     """
 
     constant: Matrix
@@ -72,28 +162,33 @@ class WeightProducts:
         factor = norms[0] / norms[1] if norms[1] > 0 else 1.0
         both = weights + factor * gradient
         linear = both @ both.T
-        linear -= constant
-        linear -= factor**2 * quadratic
-        linear /= factor
+        whole = [(slice(None), slice(None))]
+        for part in _triangle(len(linear)) if is_numpy(linear) else whole:
+            block = linear[part] - constant[part]
+            block -= factor**2 * quadratic[part]
+            block /= factor
+            linear[part] = block
         return cls(constant, linear, quadratic, (weights @ beta, gradient @ beta))
 
-    def at(self, step_size: float) -> tuple[Matrix, Array]:
-        """Gram matrix W1 W1^T (N, N) and overlaps W1 beta (N,) for one step size eta.
-
-        NumPy's Gram matrix is right on and above the diagonal only: computing it is bound by memory.
-        """
+    def at(self, step_size: float) -> Neurons:
+        """The neurons after a step of size eta."""
         factor = float(step_size)
         overlaps = host(self.overlaps[0] + factor * self.overlaps[1])
         if not is_numpy(self.constant):
-            return double((self.quadratic * factor + self.linear) * factor + self.constant), overlaps
-        gram = np.empty_like(self.constant)
-        for start, stop in _row_blocks(len(gram)):
-            part = slice(start, stop), slice(start, None)
+            gram = double((self.quadratic * factor + self.linear) * factor + self.constant)
+            return Neurons.of(gram, overlaps)
+        parts = [np.diagonal(matrix) for matrix in (self.quadratic, self.linear, self.constant)]
+        scales = np.sqrt(host((parts[0] * factor + parts[1]) * factor + parts[2]))
+        return Neurons._from_blocks(scales, overlaps, np.empty_like(self.constant), self._blocks(factor))
+
+    def _blocks(self, factor: float) -> Iterator[tuple[int, int, Matrix]]:
+        for rows, columns in _triangle(len(self.constant)):
+            part = rows, columns
             block = self.quadratic[part] * factor
             block += self.linear[part]
             block *= factor
-            np.add(block, self.constant[part], out=gram[part])
-        return gram, overlaps
+            block += self.constant[part]
+            yield rows.start, rows.stop, block
 
 
 def population_test_error(
@@ -140,23 +235,8 @@ def population_test_error(
     >>> print(f"{error[0]:.10f}")
     0.2500000000
     """
-    readouts = np.atleast_2d(coefficients)
-    scales = np.sqrt(diagonal(gram))
-    cosines = _cosines(overlaps, scales)
-    variance = _variance(activation, scales)
-    degree = _degree(teacher)
-    if degree is None and activation.has_covariance:
-        cross = _teacher_moments(activation, teacher, scales, cosines)
-    else:
-        if degree is None:
-            series = _scaled_series(scales, variance, float(np.max(np.abs(cosines))), activation)
-        else:
-            series = _interpolated_series(activation, scales, degree + 1).T
-        known = teacher.hermite_of_scaled([1.0], len(series))[0]
-        cross = known @ (series * cosines ** np.arange(len(series))[:, None])
-    total = teacher.second_moment + noise_variance
-    quadratic = _quadratic_forms(readouts, gram, scales, variance, activation)
-    return np.asarray(total - 2 * readouts @ cross + quadratic)
+    neurons = Neurons.of(gram, overlaps)
+    return neurons.test_error(coefficients, activation, teacher, noise_variance)
 
 
 def _degree(teacher: Function) -> int | None:
@@ -167,96 +247,104 @@ def _degree(teacher: Function) -> int | None:
     return degree if teacher.tail(degree + 1) <= 1e-28 else None
 
 
-def _quadratic_forms(
-    readouts: Array, gram: Matrix, scales: Array, variance: Array, activation: Function
-) -> Array:
+def _quadratic_forms(readouts: Array, neurons: Neurons, scaled: ScaledActivation) -> Array:
     r"""Values :math:`a^\top \Sigma a` for each readout a.
 
     A few neurons that a step has turned towards each other would make the series long for all: the rows of
     these are taken by themselves.
     """
-    closed = activation.has_covariance
-    size = len(scales)
+    activation, scales, variance = scaled.activation, scaled.scales, scaled.variance
+    closed, size, kind = activation.has_covariance, len(scales), dtype_name(neurons.cosines)
     if closed and (size < SERIES_SIZE or not scales.all()):
-        return _summed(readouts, _closed_blocks(gram if is_numpy(gram) else host(gram), activation))
-    peaks = _peaks(gram, scales)
-    order = np.argsort(-peaks)
+        return _summed(readouts, _closed_blocks(neurons, scaled))
+    order = np.argsort(-neurons.peaks)
     counts = np.array([0, *(size >> shift for shift in range(6, 1, -1))] if size >= SERIES_SIZE else [0])
-    needed = _terms_needed(peaks[order[counts]], float(variance.max()))
     # In passes over an entry: two for a term, and as many for a closed form as it takes the time of.
-    row = CLOSED_PASSES if closed else 2 * min(needed[0], SERIES_TERMS)
-    costs = size / 2 * 2 * needed + counts * row
+    passes = 2 * _terms_needed(neurons.peaks[order[counts]], float(variance.max())) / _stride(activation)
+    row = CLOSED_PASSES[kind] if closed else ROW_PASSES[kind] * min(passes[0], 2 * SERIES_TERMS)
+    costs = size / 2 * passes + counts * row
     best = int(np.argmin(costs))
-    if closed and costs[best] >= size / 2 * CLOSED_PASSES:
-        return _summed(readouts, _closed_blocks(gram if is_numpy(gram) else host(gram), activation))
-    hubs, largest = order[: counts[best]], peaks[order[counts[best]]]
-    series = _scaled_series(scales, variance, float(largest if closed else peaks.max()), activation)
+    if closed and costs[best] >= size / 2 * CLOSED_PASSES[kind]:
+        return _summed(readouts, _closed_blocks(neurons, scaled))
+    hubs, largest = order[: counts[best]], float(neurons.peaks[order[counts[best]]])
+    series = _enough_series(scaled, largest if closed else float(neurons.peaks.max()))
     others = readouts.copy()
     others[:, hubs] = 0.0
-    enough = _enough(series, variance, float(largest))
-    if is_numpy(gram):
-        result = _summed(others, _series_blocks(gram, scales, enough, variance))
+    enough = _enough(series, variance, largest)
+    if is_numpy(neurons.cosines):
+        result = _summed(others, _series_blocks(neurons.cosines, enough, variance))
     else:
-        result = _summed_elsewhere(others, gram, scales, enough, variance)
+        result = _summed_elsewhere(others, neurons.cosines, enough, variance)
     for part in np.array_split(hubs, math.ceil(hubs.size * size / BLOCK_ELEMENTS)) if hubs.size else ():
-        known = _rows(gram, part)
+        rho = _rows(neurons.cosines, part)
         if closed:
-            block = activation.covariance(scales[part, None] ** 2, known, scales**2)
+            block = _closed_block(rho, scales[part], scales, activation)
         else:
-            known = known.astype(np.float64, copy=False)
-            block = _series_block(known, scales[part], scales, series[:, part], series, _used(series))
-            block[np.arange(part.size), part] = variance[part]
+            block = _series_block(rho, series[:, part], series, _used(series))
+        block[np.arange(part.size), part] = variance[part]
         # Pairs of a hub with another neuron count twice, pairs of two hubs from either side.
         result += np.einsum("rb,rb->r", readouts[:, part], (readouts + others) @ block.T)
     return result
 
 
+def _stride(activation: Function) -> int:
+    """Distance between the degrees of most of the activation's terms."""
+    return _used(activation.hermite(9)[:, None]).chain.step
+
+
 def _summed(readouts: Array, blocks: Iterator[tuple[int, int, Array]]) -> Array:
     quadratic = np.zeros(len(readouts))
+    columns: Array | None = None
     for start, stop, block in blocks:
+        if columns is None:
+            columns = np.ascontiguousarray(readouts.T, dtype=block.dtype)
         # The block holds the columns from its first row on: the part right of its square counts twice.
-        rows = readouts[:, start:stop]
-        square = like(rows, block) @ block[:, : stop - start]
-        rest = like(readouts[:, stop:], block) @ block[:, stop - start :].T
-        quadratic += np.einsum("rb,rb->r", rows, square + 2 * rest)
+        width = stop - start
+        products = block[:, :width] @ columns[start:stop] + 2 * (block[:, width:] @ columns[stop:])
+        quadratic += np.einsum("rb,br->r", readouts[:, start:stop], products)
     return quadratic
 
 
-def _rows(gram: Any, chosen: NDArray[np.intp]) -> Array:
-    """The chosen rows, as NumPy's."""
-    if is_numpy(gram):
-        rows = gram[chosen]
+def _rows(cosines: Any, chosen: NDArray[np.intp]) -> Array:
+    """The chosen rows as NumPy's, in float64."""
+    if is_numpy(cosines):
+        rows = cosines[chosen]
         for row, index in zip(rows, chosen, strict=True):
-            row[:index] = gram[:index, index]
-        return cast(Array, rows)
-    xp = namespace(gram)
-    return host(xp.stack([gram[int(index), :] for index in chosen]))
+            row[:index] = cosines[:index, index]
+        return host(rows)
+    xp = namespace(cosines)
+    return host(xp.stack([cosines[int(index), :] for index in chosen]))
 
 
-def _summed_elsewhere(readouts: Array, gram: Any, scales: Array, series: Array, variance: Array) -> Array:
+def _summed_elsewhere(readouts: Array, cosines: Any, series: Array, variance: Array) -> Array:
     """Values of a^T Sigma a by the series, where another library's array lives."""
     used = _used(series)
-    coefficients, inverse, weights = like(series, gram), like(1 / scales, gram), like(readouts, gram)
-    total = like(np.zeros(len(readouts)), gram)
-    size = max(1, DEVICE_ELEMENTS // len(scales))
-    xp = namespace(gram)
-    for start in range(0, len(scales), size):
-        part = slice(start, min(len(scales), start + size))
-        rho = gram[part, :] * inverse[part][:, None] * inverse[None, :]
-        power = rho**used.step
+    coefficients, weights = like(series, cosines), like(readouts, cosines)
+    total = like(np.zeros(len(readouts)), cosines)
+    size = max(1, DEVICE_ELEMENTS // len(variance))
+    xp = namespace(cosines)
+    for start in range(0, len(variance), size):
+        part = slice(start, min(len(variance), start + size))
+        rho = cosines[part, :]
+        power = rho**used.chain.step
         block = xp.zeros_like(rho)
-        for k in reversed(used):
+        for k in reversed(used.chain):
             block = block * power + coefficients[k, part][:, None] * coefficients[k, :][None, :]
-        block = block * rho**used.start
+        block = block * rho**used.chain.start
+        for k in used.alone:
+            block = block + rho**k * coefficients[k, part][:, None] * coefficients[k, :][None, :]
         total = total + xp.sum(weights[:, part] * (weights @ block.T), axis=1)
-    # The series of a neuron with itself, where the cosine is 1, is not what the tolerance is about.
-    itself = variance - np.sum(series[list(used)] ** 2, axis=0)
-    return cast(Array, host(total) + readouts**2 @ itself)
+    # The cosine of a neuron with itself was taken as 0, where only the constant term is left.
+    return cast(Array, host(total) + readouts**2 @ (variance - series[0] ** 2))
+
+
+def _inverses(scales: Array) -> Array:
+    """1/s, and 1 for neurons without weights, whose cosines are then 0."""
+    return 1 / np.where(scales > 0, scales, 1.0)
 
 
 def _cosines(overlaps: Array, scales: Array) -> Array:
-    safe = np.where(scales > 0, scales, 1.0)
-    return cast(Array, np.clip(overlaps / safe, -1.0, 1.0))
+    return cast(Array, np.clip(overlaps * _inverses(scales), -1.0, 1.0))
 
 
 def _teacher_moments(activation: Function, teacher: Function, scales: Array, cosines: Array) -> Array:
@@ -297,42 +385,26 @@ def _row_blocks(size: int) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _closed_blocks(gram: Matrix, activation: Function) -> Iterator[tuple[int, int, Array]]:
-    variances = np.diagonal(gram)
-    for start, stop in _row_blocks(len(gram)):
-        yield (
-            start,
-            stop,
-            activation.covariance(variances[start:stop, None], gram[start:stop, start:], variances[start:]),
-        )
+def _triangle(size: int) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the blocks that cover a matrix on and above its diagonal."""
+    for start, stop in _row_blocks(size):
+        yield slice(start, stop), slice(start, None)
 
 
-def _peaks(gram: Matrix, scales: Array) -> Array:
-    """Largest absolute cosine of each neuron with another."""
-    inverse = 1 / scales
-    if not is_numpy(gram):
-        return _peaks_elsewhere(gram, inverse)
-    result = np.zeros(len(scales))
-    for start, stop in _row_blocks(len(gram)):
-        block = np.abs(gram[start:stop, start:])
-        block *= inverse[start:]
-        block *= inverse[start:stop, None]
-        np.fill_diagonal(block, 0.0)
-        np.maximum(result[start:], block.max(axis=0), out=result[start:])
-        np.maximum(result[start:stop], block.max(axis=1), out=result[start:stop])
-    return result
+def _closed_blocks(neurons: Neurons, scaled: ScaledActivation) -> Iterator[tuple[int, int, Array]]:
+    scales = neurons.scales
+    cosines = neurons.cosines if is_numpy(neurons.cosines) else host(neurons.cosines)
+    for rows, columns in _triangle(len(scales)):
+        block = _closed_block(cosines[rows, columns], scales[rows], scales[columns], scaled.activation)
+        np.fill_diagonal(block, scaled.variance[rows])
+        yield rows.start, rows.stop, block
 
 
-def _peaks_elsewhere(gram: Any, inverse: Array) -> Array:
-    xp, factors = namespace(gram), like(inverse, gram)
-    size = max(1, DEVICE_ELEMENTS // len(inverse))
-    found = []
-    for start in range(0, len(inverse), size):
-        part = slice(start, min(len(inverse), start + size))
-        cosines = xp.abs(gram[part, :]) * factors[part][:, None] * factors[None, :]
-        others = 1 - np.eye(cosines.shape[0], len(inverse), start)
-        found.append(host(xp.max(cosines * like(others, gram), axis=1)))
-    return np.concatenate(found)
+def _closed_block(rho: Matrix, left: Array, right: Array, activation: Function) -> Array:
+    """Covariances in closed form from the cosines and the scales of the block's rows and columns, in float64."""
+    covariances = rho * right
+    covariances *= left[:, None]
+    return activation.covariance(left[:, None] ** 2, covariances, right**2)
 
 
 def _terms_needed(cosine: Array, variance: float) -> Array:
@@ -344,23 +416,15 @@ def _terms_needed(cosine: Array, variance: float) -> Array:
     return np.where(cosine < 1, np.ceil(2.0 + needed), np.inf)
 
 
-def _variance(activation: Function, scales: Array) -> Array:
-    """E sigma(s_j g)^2; analytic in s as the coefficients are, for activations whose averages take long."""
-    if not activation.has_covariance and len(scales) >= OCTAVE_DEGREE and scales.all():
-        interpolated = _over_octaves(scales, 1, lambda octave: _octave_variance(activation, octave))
-        if interpolated is not None:
-            return interpolated[:, 0]
-    return activation.gaussian_moments(scales, 0.0)[2]
-
-
-def _scaled_series(scales: Array, variance: Array, largest: float, activation: Function) -> Array:
+def _enough_series(scaled: ScaledActivation, largest: float) -> Array:
     """Coefficients (K, N) of sigma(|w_j| g), enough of them for pairs of neurons up to the given cosine."""
-    count = np.minimum(_terms_needed(np.array([largest]), float(variance.max())), SERIES_TERMS)
-    series = np.ascontiguousarray(_interpolated_series(activation, scales, int(count[0])).T)
-    enough = _enough(series, variance, largest)
+    count = np.minimum(_terms_needed(np.array([largest]), float(scaled.variance.max())), SERIES_TERMS)
+    series = np.ascontiguousarray(scaled.series(int(count[0])).T)
+    enough = _enough(series, scaled.variance, largest)
     if largest >= 1 or not len(enough):
         raise NoPopulationError(
-            f"{activation.spec} has no closed form and its series no fast convergence at cosine {largest:.4f}"
+            f"{scaled.activation.spec} has no closed form and its series no fast convergence "
+            f"at cosine {largest:.4f}"
         )
     return enough
 
@@ -374,88 +438,50 @@ def _enough(series: Array, variance: Array, largest: float) -> Array:
     return series[: enough[0] + 1 if enough.size else 0]
 
 
-def _interpolated_series(activation: Function, scales: Array, count: int) -> Array:
-    """Normalised Hermite coefficients (N, count) of sigma(s_j g): analytic in s, so a few scales give all."""
-    if len(scales) < OCTAVE_DEGREE or not scales.all():
-        return activation.hermite_of_scaled(scales, count)
-    expanded = 64 * math.ceil(count / 64)
-    found = _over_octaves(scales, count, lambda octave: _octave_series(activation, octave, expanded))
-    return activation.hermite_of_scaled(scales, count) if found is None else found
-
-
-def _over_octaves(scales: Array, count: int, expansion: Callable[[int], Array | None]) -> Array | None:
-    """Values (N, count) at the scales from expansions between powers of 2; None where one is not accurate."""
-    result = np.empty((len(scales), count))
-    octaves = np.floor(np.log2(scales)).astype(int)
-    for octave in np.unique(octaves):
-        inside = octaves == octave
-        coefficients = expansion(int(octave))
-        if coefficients is None:
-            return None
-        places = 2 * (np.log2(scales[inside]) - octave) - 1
-        result[inside] = np.polynomial.chebyshev.chebvander(places, OCTAVE_DEGREE) @ coefficients[:, :count]
-    return result
-
-
-@lru_cache(maxsize=64)
-def _octave_series(activation: Function, octave: int, count: int) -> Array | None:
-    """Expansion of the coefficients; kept, because every step size and replica asks for it again."""
-    return _octave_expansion(octave, lambda scales: activation.hermite_of_scaled(scales, count))
-
-
-@lru_cache(maxsize=64)
-def _octave_variance(activation: Function, octave: int) -> Array | None:
-    return _octave_expansion(octave, lambda scales: activation.gaussian_moments(scales, 0.0)[2][:, None])
-
-
-def _octave_expansion(octave: int, function: Callable[[Array], Array]) -> Array | None:
-    """Chebyshev expansion, in the logarithm of the scale, between two powers of 2; None where not accurate."""
-    chebyshev = np.polynomial.chebyshev
-    points, probes = chebyshev.chebpts1(OCTAVE_DEGREE + 1), np.linspace(-0.97, 0.98, 5)
-    values = function(2.0 ** (octave + (np.append(points, probes) + 1) / 2))
-    expansion = np.linalg.solve(chebyshev.chebvander(points, OCTAVE_DEGREE), values[:-5])
-    missed = np.abs(chebyshev.chebvander(probes, OCTAVE_DEGREE) @ expansion - values[-5:]).max()
-    return cast(Array, expansion) if missed <= 1e-12 * np.abs(values).max() else None
-
-
-def _series_blocks(
-    gram: Matrix, scales: Array, series: Array, variance: Array
-) -> Iterator[tuple[int, int, Array]]:
+def _series_blocks(cosines: Matrix, series: Array, variance: Array) -> Iterator[tuple[int, int, Array]]:
     used = _used(series)
-    scales, series = scales.astype(gram.dtype), series.astype(gram.dtype)
-    for start, stop in _row_blocks(len(gram)):
-        block = _series_block(
-            gram[start:stop, start:],
-            scales[start:stop],
-            scales[start:],
-            series[:, start:stop],
-            series[:, start:],
-            used,
-        )
-        np.fill_diagonal(block, variance[start:stop])
-        yield start, stop, block
+    series = series.astype(cosines.dtype, copy=False)
+    for rows, columns in _triangle(len(variance)):
+        block = _series_block(cosines[rows, columns], series[:, rows], series[:, columns], used)
+        np.fill_diagonal(block, variance[rows])
+        yield rows.start, rows.stop, block
 
 
-def _series_block(gram: Matrix, left: Array, right: Array, rows: Array, columns: Array, used: range) -> Array:
-    """Sum over k of c_k(s_i) c_k(s_j) rho_ij^k, for the scales and coefficients of the block's rows and columns."""
-    rho = gram / right
-    rho /= left[:, None]
-    power = rho * rho if used.step > 1 else rho
-    block = np.multiply.outer(rows[used[-1]], columns[used[-1]])
+def _series_block(rho: Matrix, rows: Array, columns: Array, used: "_Degrees") -> Array:
+    """Sum over k of c_k(s_i) c_k(s_j) rho_ij^k, for the coefficients of the block's rows and columns."""
+    chain = used.chain
+    power = rho * rho if chain.step > 1 else rho
+    block = np.multiply.outer(rows[chain[-1]], columns[chain[-1]])
     add_outer = blas.dger if block.dtype == np.float64 else blas.sger
-    for k in reversed(used[:-1]):
+    for k in reversed(chain[:-1]):
         block *= power
         # Adds an outer product in place, which the transpose of a C-ordered array allows.
         add_outer(1.0, columns[k], rows[k], a=block.T, overwrite_a=1)
-    if used.start:
-        block *= rho**used.start if used.start > 1 else rho
+    if chain.start:
+        block *= rho**chain.start if chain.start > 1 else rho
+    for k in used.alone:
+        term = np.multiply.outer(rows[k], columns[k])
+        if k:
+            term *= rho**k if k > 1 else rho
+        block += term
     return cast(Array, block)
 
 
-def _used(series: Array) -> range:
-    """Degrees of the terms that matter; odd and even activations have every other one only."""
+@dataclass(frozen=True)
+class _Degrees:
+    """Degrees of the terms that matter: those at equal distances, by Horner's rule, and one apart from them."""
+
+    chain: range
+    alone: tuple[int, ...] = ()
+
+
+def _used(series: Array) -> _Degrees:
+    """Odd and even activations have every other degree only; relu and its like have also the first, sigmoid the 0th."""
     degrees = np.flatnonzero(np.abs(series).max(axis=1) > 1e-14)
     if not degrees.size:
-        return range(1)
-    step = 2 if degrees.size > 1 and np.all(np.diff(degrees) % 2 == 0) else 1
-    return range(int(degrees[0]), int(degrees[-1]) + 1, step)
+        return _Degrees(range(1))
+    odd, even = degrees[degrees % 2 == 1], degrees[degrees % 2 == 0]
+    few, many = sorted((odd, even), key=len)
+    if len(few) > 1:
+        return _Degrees(range(int(degrees[0]), int(degrees[-1]) + 1))
+    return _Degrees(range(int(many[0]), int(many[-1]) + 1, 2), tuple(few.tolist()))

@@ -10,14 +10,10 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 
 from firststep.gaussian import Array, Function, gauss_hermite, monomial_in_hermite
-from firststep.network.arrays import Matrix, diagonal, double, host, like
-from firststep.network.population import (
-    _cosines,
-    _interpolated_series,
-    linear_test_error,
-    population_test_error,
-)
+from firststep.network.arrays import Matrix, double, host, like
+from firststep.network.population import Neurons, _cosines, linear_test_error
 from firststep.network.ridge import RidgePath, ridge_path
+from firststep.network.scaled import ScaledActivation
 from firststep.network.step import features
 
 
@@ -116,14 +112,13 @@ def spiked_network(
     """The network's own features before the step, ready for up to `spikes` spikes along `direction` b."""
     rows = double(weights)
     norm = float(np.linalg.norm(direction))
-    gram, overlaps = rows @ rows.T, host(rows @ like(beta, rows))
-    scales = np.sqrt(diagonal(gram))
-    cosines = _cosines(host(rows @ like(direction, rows)) / norm, scales)
+    neurons = Neurons.of(rows @ rows.T, host(rows @ like(beta, rows)))
+    cosines = _cosines(host(rows @ like(direction, rows)) / norm, neurons.scales)
     degrees = np.arange(spikes + 1)
-    series = _interpolated_series(activation, scales, spikes + 1) * cosines[:, None] ** degrees
+    series = ScaledActivation(activation, neurons.scales).series(spikes + 1) * cosines[:, None] ** degrees
 
     def base_error(coefficients: Array) -> Array:
-        return population_test_error(coefficients, gram, overlaps, activation, teacher, noise_variance)
+        return neurons.test_error(coefficients, activation, teacher, noise_variance)
 
     return SpikedModel(
         features(inputs, weights, activation),

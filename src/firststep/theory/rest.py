@@ -9,11 +9,12 @@ Gauss quadrature: the scalar law mu (a typical direction), and the matrix-valued
 direction :math:`b = c_{*1}\beta + w`, and, if the initial output is of order one, at :math:`W_0^\top a`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise, repeat
 from operator import mul
 
 import numpy as np
@@ -130,31 +131,26 @@ def noise_covariance(
     """
     with localcontext() as context:
         context.prec = DIGITS
-        moments = {
-            key: [float(x) for x in row]
-            for key, row in _label_moments(teacher, noise_variance, output, 3).items()
-        }
+        # As many as the smallest law asks for, so that both share them.
+        order = 2 * SHARED_LEVELS[0] + 3
+        found = _label_moments(teacher, noise_variance, output, order)
+        moments = {key: [float(x) for x in row[:5]] for key, row in found.items()}
     axes = [(1, 0)] if output is None else [(1, 0), (0, 1)]
     square = moments[0, 0][2]
-    size = len(axes) + 1
-    found = np.eye(size)
+    covariance = np.eye(len(axes) + 1)
     if square == 0:
-        return found
+        return covariance
     for i, a in enumerate(axes):
         for j, b in enumerate(axes):
-            found[i, j] = moments[a[0] + b[0], a[1] + b[1]][2] / square
-        found[i, -1] = found[-1, i] = np.sqrt(step_ratio) * moments[a][3] / square**1.5
-    found[-1, -1] = 1 + step_ratio * moments[0, 0][4] / square**2
-    return found
+            covariance[i, j] = moments[a[0] + b[0], a[1] + b[1]][2] / square
+        covariance[i, -1] = covariance[-1, i] = np.sqrt(step_ratio) * moments[a][3] / square**1.5
+    covariance[-1, -1] = 1 + step_ratio * moments[0, 0][4] / square**2
+    return covariance
 
 
-def _label_moments(
-    teacher: Function, noise_variance: float, output: tuple[float, float] | None, order: int
-) -> dict[tuple[int, int], list[Decimal]]:
-    """E[y^k t^i t2^j] for k up to `order`, y = s(t) + noise - c_1 t2 - (rest of the initial output).
-
-    The noise enters through the exact recursion of Gaussian moments, so only the teacher's argument t has nodes.
-    """
+@lru_cache(maxsize=16)
+def _teacher_moments(teacher: Function, order: int) -> list[list[Decimal]]:
+    """E[s(t)^k t^i] for k up to `order`, row i = 0, 1, 2."""
     breaks = sorted({-REACH, 0.0, REACH, *(k for k in teacher.kinks if abs(k) < REACH)})
     base, base_weights = np.polynomial.legendre.leggauss(36)
     nodes: list[float] = []
@@ -164,22 +160,44 @@ def _label_moments(
         nodes += points.tolist()
         weights += ((high - low) / 2 * base_weights * np.exp(-(points**2) / 2)).tolist()
     total = sum(Decimal(w) for w in weights)
-    values = teacher(np.array(nodes)).tolist()
+    values = [Decimal(value) for value in teacher(np.array(nodes)).tolist()]
+    scaled = [Decimal(w) / total for w in weights]
+    found: list[list[Decimal]] = []
+    for i in range(3):
+        if i:
+            scaled = [w * Decimal(t) for w, t in zip(scaled, nodes, strict=True)]
+        row, terms = [sum(scaled, Decimal(0))], scaled
+        for _ in range(order):
+            terms = list(map(mul, terms, values))
+            row.append(sum(terms, Decimal(0)))
+        found.append(row)
+    return found
+
+
+@lru_cache(maxsize=128)
+def _gaussian_shares(k: int) -> list[Decimal]:
+    """k!/((k - 2j)! j! 2^j) for j up to k/2."""
+    whole = (
+        math.factorial(k) // (math.factorial(k - 2 * j) * math.factorial(j) * 2**j) for j in range(k // 2 + 1)
+    )
+    return [Decimal(share) for share in whole]
+
+
+@lru_cache(maxsize=16)
+def _label_moments(
+    teacher: Function, noise_variance: float, output: tuple[float, float] | None, order: int
+) -> dict[tuple[int, int], list[Decimal]]:
+    """E[y^k t^i t2^j] for k up to `order` + 1, y = s(t) + noise - c_1 t2 - (rest of the initial output)."""
     slope = Decimal(output[0]) if output else Decimal(0)
     spread = Decimal(noise_variance) + (slope**2 + Decimal(output[1]) if output else Decimal(0))
-    # E[(s + xi)^k], xi Gaussian: m_{k+1} = s m_k + k spread m_{k-1}.
-    powers: dict[int, list[Decimal]] = {0: [], 1: [], 2: []}
-    given = []
-    for s in values:
-        shift = Decimal(s)
-        moments = [Decimal(1), shift]
-        for k in range(1, order + 2):
-            moments.append(shift * moments[k] + k * spread * moments[k - 1])
-        given.append(moments)
-    for i in powers:
-        scaled = [Decimal(w) / total * Decimal(t) ** i for w, t in zip(weights, nodes, strict=True)]
-        powers[i] = [sum(map(mul, scaled, column), Decimal(0)) for column in zip(*given, strict=True)]
-    found = {(i, 0): values_ for i, values_ in powers.items()}
+    # E (s + xi)^k = sum_j k!/((k - 2j)! j! 2^j) spread^j s^(k - 2j), xi Gaussian.
+    spreads = list(accumulate(repeat(spread, (order + 1) // 2), mul, initial=Decimal(1)))
+    shares = [list(map(mul, _gaussian_shares(k), spreads)) for k in range(order + 2)]
+    powers = [
+        [sum(map(mul, shares[k], row[k::-2]), Decimal(0)) for k in range(order + 2)]
+        for row in _teacher_moments(teacher, order + 1)
+    ]
+    found = {(i, 0): row for i, row in enumerate(powers)}
     # Stein in t2, whose covariance with y is -c_1: E[y^k t2] = -c_1 k E[y^(k-1)], and so on.
     zero = Decimal(0)
     for i in (0, 1):
@@ -216,20 +234,17 @@ def _moments(
     # In u = -1/zeta, g = u gamma(u) and g = u (1 - u E[y/(1 + phi0 y g)])^-1 ... read order by order:
     # gamma = 1 + (-u) ... ; the moments of mu are the coefficients of gamma up to sign.
     free = [labels[0, 0][power * (k + 1)] * ratio**k for k in range(order + 1)]
-    moment = _free_moments(free, order)
     # With s = 1/zeta, -g = s mhat(s), mhat = sum_k moment_k s^k; so -phi0 g = phi0 s mhat.
-    powers: list[Series] = [[one] + [zero] * order]
-    shifted = [zero, *moment[:order]]
-    for _ in range(order):
-        powers.append(_times(powers[-1], shifted))
+    powers = _free_powers(free, order)
+    moment = powers[1]
+    # Column i: coefficients of s^(i+1) of (-g)^(k+1), k = 0 … i.
+    columns = [[powers[k + 1][i - k] for k in range(i + 1)] for i in range(order)]
+    ratios = [ratio ** (k + 1) for k in range(order)]
 
     def form(i: int, j: int, degree: int) -> Series:
         """-v^T (M' - zeta)^-1 w = phi0 sum_k phi0^k E[f f' D^k] (-g)^(k+1), f f' = y^degree t^i t2^j, D = y^power."""
-        total = [zero] * (order + 1)
-        for k in range(order):
-            factor = ratio ** (k + 1) * labels[i, j][power * k + degree]
-            total = [a + factor * b for a, b in zip(total, powers[k + 1], strict=True)]
-        return total
+        factors = [ratios[k] * labels[i, j][power * k + degree] for k in range(order)]
+        return [zero, *(sum(map(mul, factors, column), zero) for column in columns)]
 
     axes = [(1, 0)] if output is None else [(1, 0), (0, 1)]
     size = len(axes)
@@ -275,18 +290,20 @@ def _moments(
     )
 
 
-def _free_moments(cumulants: Series, order: int) -> Series:
-    """Moments of the law with these free cumulants: m(s) = 1 + sum_k kappa_k s^k m(s)^k."""
+def _free_powers(cumulants: Series, order: int) -> list[Series]:
+    """Powers of m(s) = 1 + sum_k kappa_k s^k m(s)^k, the moments of the law with these free cumulants.
+
+    Entry k has the coefficients of m(s)^k up to s^(order - k), those of m(s) itself up to s^order.
+    """
     one, zero = Decimal(1), Decimal(0)
-    moment = [one] + [zero] * order
-    # powers[k][i]: coefficient of s^i of m(s)^k, filled in as the lower moments become known.
-    powers = [[one] + [zero] * order] + [[one] + [zero] * order for _ in range(order)]
+    # Filled in as the lower moments become known; the power 0 serves the first one.
+    powers = [[one] + [zero] * order, [one], *([one] for _ in range(order - 1))]
     for n in range(1, order + 1):
-        value = sum((cumulants[k - 1] * powers[k][n - k] for k in range(1, n + 1)), zero)
-        moment[n] = value
-        for k in range(1, order - n + 1):
-            powers[k][n] = sum((powers[k - 1][n - j] * moment[j] for j in range(n + 1)), zero)
-    return moment
+        powers[1].append(sum((cumulants[k - 1] * powers[k][n - k] for k in range(1, n + 1)), zero))
+        backwards = powers[1][::-1]
+        for k in range(2, order - n + 1):
+            powers[k].append(sum(map(mul, powers[k - 1], backwards), zero))
+    return powers
 
 
 def _inverse_one_minus(matrix: list[list[Series]], order: int) -> list[list[Series]]:
