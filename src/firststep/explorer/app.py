@@ -40,7 +40,7 @@ REQUEST_LIMIT = 40.0
 BACKGROUND_LIMIT = 120.0
 # How far processes for spectra and for curves at rest stand back for those that a moving slider waits for ("nice"),
 # and those that refine spectra and compute ahead.
-PATIENCE, MORE_PATIENCE = 4, 10
+PATIENCE, MORE_PATIENCE = 10, 14
 # Requests that one client may make: as many at once, and so many for each second.
 BURST, RATE = 240.0, 80.0
 
@@ -203,7 +203,7 @@ def create_app(
     patient = background = None
     if pool is None:
         pool = Pool(workers, views.warm_up)
-        patient = Pool(workers, views.warm_up, patience=PATIENCE)
+        patient = Pool(max(1, workers - 1), views.warm_up, patience=PATIENCE)
         background = Pool(1, views.warm_up, time_limit=BACKGROUND_LIMIT, patience=MORE_PATIENCE)
     pools = [each for each in (pool, patient, background) if each is not None]
     service = Service(pool, patient, background)

@@ -164,21 +164,22 @@ async function followCurves(started) {
   asker.drop("exact");
   const found = await attempt(() => source.curves("draft"));
   curvesBusy = false;
-  if (found) {
-    accept(found);
-    clock("curves", started);
-  }
   const next = curvesNext;
   curvesNext = null;
-  if (next !== null && !(curves && sameProblem(curves.state, state) && onGrid(state.step_exponent) && !state.step_size)) followCurves(next);
-  else if (found) finish(waiting);
+  const moved = next !== null && !(sameProblem(found?.state, state) && onGrid(state.step_exponent) && !state.step_size);
+  // The next question is on its way while this answer is drawn.
+  if (moved) followCurves(next);
+  if (!found) return;
+  accept(found, !moved);
+  clock("curves", started);
+  if (!moved) finish(waiting);
 }
 
-function accept(found) {
+function accept(found, newest = true) {
   const asked = state;
   curves = found;
-  document.body.classList.remove("busy");
-  if (asked.step_size || sameProblem(found.state, asked)) {
+  document.body.classList.toggle("busy", !newest);
+  if (newest && (asked.step_size || sameProblem(found.state, asked))) {
     const moved = !asked.step_size && onGrid(asked.step_exponent);
     state = { ...found.state, step_exponent: moved ? asked.step_exponent : found.state.step_exponent };
     curves.state = { ...state };
