@@ -274,6 +274,13 @@ def test_simulate_reuse_and_cancel(page: Watched) -> None:
     assert "4 replicas done" in page.page.inner_text("#simulation-text")
     assert page.page.locator("#chart-test .simulation circle").count() == 11
     assert page.page.locator("#chart-spectrum .histogram rect").count() > 5
+    for chart in ("test", "train"):
+        # Every point, with its bar, lies inside the axes.
+        top = page.page.locator(f"#chart-{chart} .grid .tick").last.bounding_box()["y"]
+        assert all(
+            node.bounding_box()["y"] > top - 12
+            for node in page.page.locator(f"#chart-{chart} .simulation line").all()
+        )
     # They are found again.
     page.page.reload()
     page.settle()

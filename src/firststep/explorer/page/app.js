@@ -1,6 +1,6 @@
 // The page: reads the controls, asks the server, draws what comes back. No mathematics here.
 
-import { Chart, element, pngOf, standalone, svgText } from "./charts.js";
+import { Chart, element, pngOf, standalone, svgText, widened } from "./charts.js";
 
 const byId = (id) => document.getElementById(id);
 const meta = (name) => document.querySelector(`meta[name="${name}"]`).content;
@@ -305,15 +305,17 @@ function drawCurves() {
   document.body.classList.toggle("draft", Boolean(curves.draft));
   for (const name of ["test", "train"]) {
     const panel = errors.panels[name];
+    const found = points?.[name];
     const draw = (chart) => {
-      chart.frame(errors.x, panel.y);
+      const ends = found ? found.mean.flatMap((mean, i) => [mean - found.stderr[i], mean + found.stderr[i]]) : [];
+      chart.frame(errors.x, widened(panel.y, ends));
       errors.x.thresholds.forEach((mark, i) => chart.upright(mark.at, "threshold", mark.text, i % 2));
       chart.levels(panel.staircase, "staircase");
       if (panel.staircase_whole) chart.levels(panel.staircase_whole, "staircase-whole");
       chart.across(panel.random_features, "random-features");
       chart.across(panel.best_linear, "linear");
       chart.path(curves.exponents, panel.unified, "theory");
-      if (points?.[name]) chart.points(points.exponents, points[name].mean, points[name].stderr, "simulation");
+      if (found) chart.points(points.exponents, found.mean, found.stderr, "simulation");
     };
     const compared = name === "test" ? `Random features ${curves.facts.random_features}, best linear predictor ${curves.facts.best_linear}.` : "";
     const moving = (chart) => chart.here(state.step_exponent, here[name]);

@@ -22,6 +22,15 @@ const known = (value) => value !== null && value !== undefined;
 // An axis with exactly these ticks.
 const ticked = (axis, ticks) => axis.tickValues(ticks.map((tick) => tick.at)).tickFormat((_, i) => ticks[i].text).tickSizeOuter(0);
 
+// The axis, or one with room for these numbers too.
+export function widened(axis, numbers) {
+  const [low, high] = d3.extent([...axis.domain, ...numbers.filter(known)]);
+  if (low === axis.domain[0] && high === axis.domain[1]) return axis;
+  const scale = d3.scaleLinear().domain([low, high]).nice(5);
+  const format = scale.tickFormat(5);
+  return { ...axis, domain: scale.domain(), ticks: scale.ticks(5).map((at) => ({ at, text: format(at) })) };
+}
+
 // A drawing area with two axes.
 export class Chart {
   constructor(holder, { label, ratio = 0.7, least = 210, most = 420, onPick = null }) {
