@@ -303,15 +303,21 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]
         log.close()
 
 
+def start_on(folder: Path, address: str) -> "subprocess.Popen[str]":
+    """A run on the cluster that has stored some points and is not at its end."""
+    (folder / "busy.toml").write_text(BUSY)
+    process = start(folder, "--scheduler", address)
+    wait_for_points(folder / "store.db", 40, process)
+    assert process.poll() is None
+    return process
+
+
 @linux_only
 def test_a_cluster_that_loses_a_worker_gives_the_same_bits(
     tmp_path: Path, reference: list[str], cluster: tuple[str, list["subprocess.Popen[bytes]"]]
 ) -> None:
     address, (_, worker, _) = cluster
-    (tmp_path / "busy.toml").write_text(BUSY)
-    process = start(tmp_path, "--scheduler", address)
-    wait_for_points(tmp_path / "store.db", 40, process)
-    assert process.poll() is None
+    process = start_on(tmp_path, address)
     worker.kill()
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
@@ -325,10 +331,7 @@ def test_a_cluster_that_loses_its_scheduler_says_so(
     tmp_path: Path, reference: list[str], cluster: tuple[str, list["subprocess.Popen[bytes]"]]
 ) -> None:
     address, (scheduler, *_) = cluster
-    (tmp_path / "busy.toml").write_text(BUSY)
-    process = start(tmp_path, "--scheduler", address)
-    wait_for_points(tmp_path / "store.db", 40, process)
-    assert process.poll() is None
+    process = start_on(tmp_path, address)
     scheduler.kill()
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1, errors

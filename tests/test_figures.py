@@ -475,8 +475,12 @@ def test_saved_path_is_given_back(tmp_path):
 def test_names_stand_in_place_of_numbers():
     from matplotlib.figure import Figure as Canvas
 
-    panel = Panel((Series("points", (0.0, 1.0), (2.0, 3.0)),), x_range=(-0.7, 1.7), x_names=("one", "two $"))
+    panel = Panel(
+        (Series("points", (0.0, 1.0), (2.0, 3.0)),),
+        x_range=(-0.7, 1.7),
+        x_names=("one gradient step", "two $"),
+    )
     ax = draw_panel(panel, Canvas().subplots())
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["one", r"two \$"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["one gradient\nstep", r"two \$"]
     assert ax.get_xlim() == (-0.7, 1.7)
     assert Figure.from_dict(Figure("", (panel,)).to_dict()).panels[0] == panel

@@ -96,12 +96,18 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def show_outcome(outcome: "Outcome", notes: Notes, as_json: bool, **facts: Any) -> None:
-    """Print an outcome, as a table or as one JSON object, and its notes."""
-    for note in outcome.notes:
+def _told(result: "Outcome | Comparison", notes: Notes, as_json: bool, facts: dict[str, Any]) -> bool:
+    """Print the notes, and the result if it is wanted as JSON; whether that was all."""
+    for note in result.notes:
         notes.tell(note)
     if as_json:
-        say(json.dumps(facts | outcome.to_dict(), indent=2, allow_nan=False))
+        say(json.dumps(facts | result.to_dict(), indent=2, allow_nan=False))
+    return as_json
+
+
+def show_outcome(outcome: "Outcome", notes: Notes, as_json: bool, **facts: Any) -> None:
+    """Print an outcome, as a table or as one JSON object, and its notes."""
+    if _told(outcome, notes, as_json, facts):
         return
     from firststep.compare import COMPARED, aligned, step_columns, value_text
 
@@ -117,10 +123,7 @@ def show_outcome(outcome: "Outcome", notes: Notes, as_json: bool, **facts: Any) 
 
 def show_comparison(comparison: "Comparison", notes: Notes, as_json: bool, **facts: Any) -> None:
     """Print a comparison, a table for each theory or one JSON object, and its notes."""
-    for note in comparison.notes:
-        notes.tell(note)
-    if as_json:
-        say(json.dumps(facts | comparison.to_dict(), indent=2, allow_nan=False))
+    if _told(comparison, notes, as_json, facts):
         return
     summary = comparison.summary()
     for position, theory in enumerate(comparison.predicted):

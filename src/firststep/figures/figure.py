@@ -30,6 +30,8 @@ LABEL_SIZE = 13
 LEGEND_SIZE = 12
 TICK_SIZE = 12
 NAME_SIZE = 10.5
+# Letters in a line of a name on an axis.
+NAME_LENGTH = 12
 
 _DRAWING = threading.Lock()
 
@@ -384,7 +386,9 @@ def draw_panel(panel: Panel, ax: "Axes", *, theme: str = "light") -> "Axes":
         if scale == "log":
             _plain_numbers(axis)
     if panel.x_names:
-        ax.set_xticks(range(len(panel.x_names)), [_plain(name) for name in panel.x_names])
+        # Long names side by side would touch: they get a second line.
+        names = [_plain("\n".join(textwrap.wrap(name, NAME_LENGTH))) for name in panel.x_names]
+        ax.set_xticks(range(len(names)), names)
     ax.tick_params(labelsize=TICK_SIZE, colors=ink, length=4)
     ax.tick_params(which="minor", labelsize=TICK_SIZE, colors=ink, length=2)
     ax.grid(True, axis="y", color=colour("grid", theme), linewidth=0.8)
