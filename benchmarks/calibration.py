@@ -1,409 +1,394 @@
-"""How far the unified theory is from simulation: problems drawn at random, many draws of each, one figure.
+"""How far the unified theory is from simulation: problems drawn at random from a seed, many draws of each, one page.
 
-    ./run python benchmarks/calibration.py simulate     # resumes where it was stopped
-    ./run python benchmarks/calibration.py halves       # the same problems at half the size, fewer draws
-    ./run python benchmarks/calibration.py outliers     # those that differ most, at half and at twice the size
-    ./run python benchmarks/calibration.py report       # docs/images/calibration.svg and results/calibration.json
+    ./run python benchmarks/calibration.py simulate --kind single --seed 3 --problems 100
+    ./run python benchmarks/calibration.py follow --kind single --seed 3
+    ./run python benchmarks/calibration.py report
 
-A draw is one set of first-layer weights, readout and step sample. To spend time where the randomness is, each draw gets
-several samples of the ridge fit, each with several label noises of opposite sign; the standard error is that of the
-draws' means, which are independent.
+The first draws, and resumes where it was stopped; the second follows what is beyond 4 standard errors to half and to
+twice the size; the third writes the numbers and the figure of docs/calibration.md.
+
+Kinds: `single`, one step at proportional sizes; `degrees`, any ratio of samples, neurons and dimension; `covariance`,
+inputs with a random spectrum; `steps`, two steps and teachers of several directions. A seed whose problems were used to
+improve the theory is named in DEVELOPMENT, and the page tells it apart from those that were looked at once.
 """
 
 import argparse
 import json
 import math
-import os
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
+import numpy as np
+from calibration_draws import FEWEST, Draw, free_of, mean_of, read, simulate
+from calibration_problems import KINDS, Case, case
 
-import numpy as np  # noqa: E402 - not before the lines above
-from scipy.linalg import cho_factor, cho_solve  # noqa: E402
-
-from firststep import Problem, Sizes, predict  # noqa: E402
-from firststep.gaussian import expectation  # noqa: E402
-from firststep.network import NoPopulationError, gradient_step, population_test_error  # noqa: E402
+from firststep import predict
+from firststep.numerics.agreement import normal_distances
+from firststep.setting import OutsideTheoryWarning
 
 HERE = Path(__file__).resolve().parent
-DRAWS = HERE / "results" / "calibration_draws.jsonl"
-HALVES = HERE / "results" / "calibration_halves.jsonl"
-# The problems that differ most, at other sizes.
-OUTLIERS = {
-    0.5: HERE / "results" / "calibration_outliers_half.jsonl",
-    2.0: HERE / "results" / "calibration_outliers_twice.jsonl",
-}
-OUTLYING = 0.011
-RESULT = HERE / "results" / "calibration.json"
+RESULTS = HERE / "results" / "calibration"
+SUMMARY = HERE / "results" / "calibration.json"
+PAGE = HERE.parent / "docs" / "calibration.md"
 FIGURE = HERE.parent / "docs" / "images" / "calibration.svg"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
-SEED = 20261115
-PROBLEMS = 200
-# Relative standard error of the test error at which a problem is finished, and the draws that are spent on it: fewer
-# would let a run of alike draws end a problem too early.
-WANTED, FEWEST, MOST = 0.0038, 20, 200
-FITS, NOISES, TEST_SAMPLES = 4, 2, 8000
-# Largest product n d N.
-LARGEST_WORK = 2.5e9
+# Kinds and seeds whose problems were looked at while the theory was made.
+DEVELOPMENT = {(kind, 1) for kind in KINDS}
+SIZES = {"half": 0.5, "twice": 2.0}
+# Standard errors beyond which a problem is followed, and draws that a followed size needs at least.
+FOLLOWED, FEWEST_FOLLOWED = 4.0, 12
+# Difference of chi^2 below which two explanations are not told apart.
+UNCLEAR = 4.0
+ERRORS = ("test_error", "train_error")
+# Relative standard error of the test error above which a problem tells nothing, whatever the theory says.
+LARGEST_STDERR = 0.01
 
-ACTIVATIONS = (
-    "relu", "leaky_relu", "gelu", "silu", "softplus", "elu", "tanh", "erf", "sin", "sigmoid(2*x)", "tanh(2*x)",
-)  # fmt: skip
-TEACHERS = (
-    "h1", "h1 + h2/sqrt(2)", "h1 + h3/sqrt(6)", "relu", "softplus(2*x)", "tanh(2*x)", "erf", "sin(2*x)", "sign",
-    "gelu", "h1 + h2/2 - h3/6", "abs + x",
-)  # fmt: skip
+Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Case:
-    """One randomly drawn problem."""
-
-    index: int
-    problem: Problem
-    sizes: Sizes
-    step_exponent: float
-    ridge: float
-
-    def scaled(self, factor: float) -> "Case":
-        """The same ratios and the same spike strength eta/sqrt(N) at another size."""
-        s = self.sizes
-        sizes = Sizes(*(round(factor * x) for x in (s.n_samples, s.dim, s.width, s.n_step_samples)))
-        step = s.step_size(self.step_exponent) * math.sqrt(sizes.width / s.width)
-        return Case(self.index, self.problem, sizes, float(sizes.step_exponent(step)), self.ridge)
+def draws_path(kind: str, seed: int, size: str = "") -> Path:
+    """Where the draws of a kind and seed are stored."""
+    return RESULTS / f"{kind}-{seed}{f'-{size}' if size else ''}.jsonl"
 
 
-def case(index: int) -> Case:
-    """Problem number `index`: a longer list never changes the earlier ones."""
-    rng = np.random.default_rng([SEED, index])
-    pick = lambda options: options[int(rng.integers(len(options)))]  # noqa: E731
-    teacher = pick(TEACHERS)
-    problem = Problem(
-        pick(ACTIVATIONS),
-        "abs(x) + x" if teacher == "abs + x" else teacher,
-        noise_std=round(float(rng.uniform(0, 1)), 3) if rng.random() < 0.75 else 0.0,
-        rows=pick(("gaussian", "sphere")),
-        readout=pick(("gaussian", "gaussian", "rademacher", "constant")),
-        initial_output=pick(("vanishing", "order_one")),
-    )
-    exponent, ridge = float(rng.uniform(0, 0.5)), 10 ** float(rng.uniform(-3, 0))
-    while True:
-        # Towards the smaller sizes, where the theory has it harder and a replica costs less.
-        n = round(800 * 2.5 ** float(rng.random() ** 2))
-        d, width = (round(n * 3 ** float(rng.uniform(-1, 1))) for _ in range(2))
-        n0 = n if rng.random() < 0.5 else round(n * 2 ** float(rng.uniform(-1, 1)))
-        found = Case(index, problem, Sizes(n, d, width, n0), exponent, ridge)
-        if work(found) <= LARGEST_WORK:
-            return found
-
-
-def work(case: Case) -> float:
-    """n d N, to which the time of a draw is proportional."""
-    sizes = case.sizes
-    return float(sizes.n_samples) * sizes.dim * sizes.width
-
-
-class Simulation:
-    """Independent draws of one case, and statistics of exactly known mean that are drawn along."""
-
-    def __init__(self, case: Case, seed: int = 0) -> None:
-        self.case, self.seed = case, seed
-        problem = case.problem
-        self.step_size = float(case.sizes.step_size(case.step_exponent))
-        self.linear = float(problem.teacher.hermite(2)[1])
-        self.square = problem.label_variance
-        teacher = problem.teacher
-        self.tilted = (
-            expectation(lambda t: (teacher(t) * t) ** 2, kinks=teacher.kinks) + problem.noise_variance
-        )
-
-    def _controls(self, inputs: Any, labels: Any, beta: Any) -> tuple[Any, list[float]]:
-        """X^T y/n, and deviations of y^2, of its component along beta and of its square from their exact means."""
-        n, d = inputs.shape
-        direction = inputs.T @ labels / n
-        norm = ((d - 1) * self.square + self.tilted) / n + (1 - 1 / n) * self.linear**2
-        return direction, [
-            float(np.mean(labels**2)) - self.square,
-            float(direction @ beta) - self.linear,
-            float(direction @ direction) - norm,
-        ]
-
-    def draw(self, number: int) -> dict[str, list[float]]:
-        """One draw: means over its fits of the errors, and the controls."""
-        problem, sizes = self.case.problem, self.case.sizes
-        activation, teacher = problem.activation, problem.teacher
-        rng = np.random.default_rng([SEED, self.case.index, sizes.n_samples, self.seed, number])
-        n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
-        weights = rng.standard_normal((width, d), dtype=np.float32)
-        weights /= (
-            np.linalg.norm(weights, axis=1, keepdims=True) if problem.rows == "sphere" else math.sqrt(d)
-        )
-        readout = {
-            "gaussian": lambda: rng.standard_normal(width),
-            "rademacher": lambda: rng.choice([-1.0, 1.0], width),
-            "constant": lambda: np.ones(width),
-        }[problem.readout]() / math.sqrt(width)
-        beta = rng.standard_normal(d)
-        beta /= np.linalg.norm(beta)
-        inputs = rng.standard_normal((n0, d), dtype=np.float32)
-        labels = teacher(inputs @ beta) + problem.noise_std * rng.standard_normal(n0)
-        scale = width**-0.5 if problem.initial_output == "vanishing" else 1.0
-        step = gradient_step(
-            inputs, labels.astype(np.float32), weights, readout.astype(np.float32), activation, scale
-        )
-        first, controls = self._controls(inputs, labels, beta)
-        weights += np.float32(self.step_size) * step.gradient
-        coefficients, train, mse, others = [], [], [], []
-        for _ in range(FITS):
-            inputs = rng.standard_normal((n, d), dtype=np.float32)
-            signal = teacher(inputs @ beta)
-            noise = problem.noise_std * rng.standard_normal((NOISES if problem.noise_std else 1, n))
-            # The cross term of signal and noise cancels between opposite signs.
-            targets = np.concatenate([signal + noise, signal - noise]) if problem.noise_std else signal[None]
-            fitted, residual = _ridge(
-                activation(inputs @ weights.T).astype(np.float64), targets, self.case.ridge
+def predicted(case: Case) -> dict[str, float] | str:
+    """The theory's numbers, or its words where it refuses."""
+    later = {"next_step_exponents": [list(case.later)]} if case.later else {}
+    try:
+        with warnings.catch_warnings():
+            # Far ratios and directions that a step does not see are what is asked for here.
+            warnings.simplefilter("ignore", OutsideTheoryWarning)
+            found = predict(
+                case.problem, case.sizes, step_exponents=case.step_exponent, ridges=case.ridge, **later
             )
-            coefficients.append(fitted)
-            mse.append(float(np.mean(residual**2)))
-            train.append(mse[-1] + self.case.ridge * float((fitted**2).sum(axis=1).mean()))
-            second, more = self._controls(inputs, targets.mean(axis=0), beta)
-            square = float(np.mean(targets**2)) - self.square
-            others.append([square, more[1], float(first @ second) - self.linear**2])
-        test = self._test_error(np.concatenate(coefficients), weights, beta, rng)
-        return {
-            "test_error": [test],
-            "train_error": [float(np.mean(train))],
-            "train_mse": [float(np.mean(mse))],
-            "controls": [*controls, *np.mean(others, axis=0).tolist()],
-        }
-
-    def _test_error(self, coefficients: Any, weights: Any, beta: Any, rng: np.random.Generator) -> float:
-        """Exact over all inputs where that is known, else on a sample (labels without noise, which is added)."""
-        problem = self.case.problem
-        laws = problem.activation, problem.teacher
-        gram = (weights @ weights.T).astype(np.float64)
-        try:
-            errors = population_test_error(coefficients, gram, weights @ beta, *laws, problem.noise_variance)
-            return float(errors.mean())
-        except NoPopulationError:
-            inputs = rng.standard_normal((TEST_SAMPLES, weights.shape[1]), dtype=np.float32)
-            labels = problem.teacher(inputs @ beta)
-            fitted = problem.activation(inputs @ weights.T) @ coefficients.T
-            return float(np.mean((labels[:, None] - fitted) ** 2)) + problem.noise_variance
+    except (TypeError, ValueError, NotImplementedError) as error:
+        return str(error)
+    shape = (len(found.step_sizes), len(found.ridges))
+    return {name: float(np.broadcast_to(value, shape)[0, 0]) for name, value in found.values.items()}
 
 
-def _ridge(design: Any, targets: Any, ridge: float) -> tuple[Any, Any]:
-    """Readouts (R, N) and residuals (R, n) of the ridge fits of several targets (R, n)."""
-    n, width = design.shape
-    if n < width:
-        gram = design @ design.T
-        gram[np.diag_indices(n)] += ridge * n
-        dual = cho_solve(
-            cho_factor(gram, overwrite_a=True, check_finite=False), targets.T, check_finite=False
-        )
-        return dual.T @ design, ridge * n * dual.T
-    gram = design.T @ design
-    gram[np.diag_indices(width)] += ridge * n
-    factor = cho_factor(gram, overwrite_a=True, check_finite=False)
-    fitted = cho_solve(factor, design.T @ targets.T, check_finite=False).T
-    return fitted, targets - fitted @ design.T
-
-
-def mean_of(draws: list[dict[str, list[float]]], name: str) -> tuple[float, float]:
-    """Mean and standard error over the draws, after regression on the controls."""
-    values = np.array([draw[name][0] for draw in draws])
-    controls = np.array([draw["controls"] for draw in draws])
-    count = len(values)
-    design = np.concatenate([np.ones((count, 1)), controls], axis=1)
-    inverse = np.linalg.pinv(design.T @ design)
-    fit = inverse @ design.T @ values
-    left = values - design @ fit
-    # The intercept's own variance: what is left over, and what the estimated slopes cost.
-    return float(fit[0]), math.sqrt(float(left @ left) / (count - design.shape[1]) * inverse[0, 0])
-
-
-def simulate(indices: Iterable[int], path: Path = DRAWS, factor: float = 1.0, most: int = MOST) -> None:
-    """Draw until every problem is finished; what is there already is kept."""
-    path.parent.mkdir(exist_ok=True)
-    known = _draws(path)
-    # The cheapest first, so that a run that is stopped has seen as many problems as it could.
-    for index in sorted(indices, key=lambda index: (index not in known, work(case(index)))):
-        draws = known.get(index, [])
-        simulation = Simulation(case(index) if factor == 1 else case(index).scaled(factor))
-        started, before = time.perf_counter(), len(draws)
-        while len(draws) < most:
-            if len(draws) >= FEWEST:
-                mean, error = mean_of(draws, "test_error")
-                if error < WANTED * mean:
-                    break
-            draws.append(simulation.draw(len(draws)))
-        if len(draws) > before:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"index": index, "first": before, "draws": draws[before:]}) + "\n")
-            mean, error = mean_of(draws, "test_error")
-            spent = time.perf_counter() - started
-            print(
-                f"{index:3d} {len(draws):3d} draws {mean:.4f} ± {100 * error / mean:.2f} %  {spent:.0f} s",
-                flush=True,
-            )
-
-
-def _draws(path: Path) -> dict[int, list[dict[str, list[float]]]]:
-    """Draws of each problem so far."""
-    found: dict[int, list[dict[str, list[float]]]] = {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            part = json.loads(line)
-            if part.get("first", 0) == len(found.setdefault(part["index"], [])):
-                found[part["index"]] += part["draws"]
-    return found
-
-
-def compared(path: Path, factor: float = 1.0) -> list[dict[str, Any]]:
+def compared(kind: str, seed: int, size: str = "") -> list[Row]:
     """Theory beside simulation, one row for each problem with enough draws."""
-    rows = []
-    for index, draws in sorted(_draws(path).items()):
-        if len(draws) < FEWEST:
+    fewest = FEWEST_FOLLOWED if size else FEWEST
+    return [
+        _row(kind, seed, now, draws)
+        for _, (now, draws) in sorted(read(draws_path(kind, seed, size)).items())
+        if len(draws) >= fewest and (size or not _scattered(draws))
+    ]
+
+
+def _scattered(draws: list[Draw]) -> bool:
+    """Whether the draws differ too much to tell anything."""
+    mean, error = mean_of(draws, "test_error")
+    return error > LARGEST_STDERR * mean
+
+
+def _row(kind: str, seed: int, now: Case, draws: list[Draw]) -> Row:
+    theory = predicted(now)
+    row: Row = {"kind": kind, "seed": seed, **now.to_dict(), "draws": len(draws)}
+    for name in ERRORS:
+        mean, error = mean_of(draws, name)
+        row |= {name: mean, f"{name}_stderr": error}
+        if isinstance(theory, str):
+            row["refused"] = theory
             continue
-        now = case(index) if factor == 1 else case(index).scaled(factor)
-        found = predict(now.problem, now.sizes, step_exponents=now.step_exponent, ridges=now.ridge)
-        row: dict[str, Any] = {
-            "index": index,
-            **now.problem.to_dict(),
-            **now.sizes.to_dict(),
-            "step_exponent": now.step_exponent,
-            "ridge": now.ridge,
-            "draws": len(draws),
-            "relative_error_of_theory": float(found.details["relative_error"].max()),
+        value, bar = theory[name], theory.get(f"{name}_bar", 0.0)
+        distance = normal_distances(np.array((value - mean) / error), free_of(draws))
+        row |= {
+            f"{name}_theory": value,
+            f"{name}_bar": bar,
+            f"{name}_difference": value / mean - 1,
+            f"{name}_distance": float(distance),
+            f"{name}_inside": bool(abs(value - mean) <= bar + 2 * error),
         }
-        for name in ("test_error", "train_error", "train_mse"):
-            mean, error = mean_of(draws, name)
-            theory = float(found.values[name][0, 0])
-            row |= {name: mean, f"{name}_stderr": error, f"{name}_theory": theory}
-            row |= {f"{name}_difference": theory / mean - 1, f"{name}_distance": (theory - mean) / error}
-        rows.append(row)
-    return rows
+    return row
 
 
-def summary(rows: list[dict[str, Any]], name: str = "test_error") -> dict[str, float]:
-    """Distribution of relative differences and distances."""
+def summary(rows: Sequence[Row], name: str = "test_error") -> dict[str, Any]:
+    """Distribution of relative differences and distances, and what the theory's error bar covers."""
+    rows = [row for row in rows if "refused" not in row]
+    if not rows:
+        return {"problems": 0}
     differences = np.array([row[f"{name}_difference"] for row in rows])
     errors = np.array([row[f"{name}_stderr"] / row[name] for row in rows])
     distances = np.abs([row[f"{name}_distance"] for row in rows])
+    bars = np.array([row[f"{name}_bar"] / row[name] for row in rows])
+    sizes = np.abs(differences)
     return {
         "problems": len(rows),
-        "median": float(np.median(np.abs(differences))),
-        "share_95": float(np.quantile(np.abs(differences), 0.95)),
-        "largest": float(np.abs(differences).max()),
+        "median": float(np.median(sizes)),
+        "share_95": float(np.quantile(sizes, 0.95)),
+        "largest": float(sizes.max()),
         "mean": float(differences.mean()),
-        "largest_stderr": float(errors.max()),
         "median_stderr": float(np.median(errors)),
+        "largest_stderr": float(errors.max()),
         "median_distance": float(np.median(distances)),
-        "beyond_2": float(np.mean(distances > 2)),
-        "beyond_4": float(np.mean(distances > 4)),
+        "beyond_4": float(np.mean(distances > FOLLOWED)),
         # What is left when the simulation's own scatter is taken out, in quadrature.
         "root_mean_square_without_noise": float(math.sqrt(max(0.0, np.mean(differences**2 - errors**2)))),
+        "inside_bar": float(np.mean([row[f"{name}_inside"] for row in rows])) if bars.any() else None,
+        "median_bar": float(np.median(bars)) if bars.any() else None,
     }
 
 
-def report() -> None:
-    """Write the table and draw the figure."""
-    rows, halves = compared(DRAWS), compared(HALVES, 0.5)
-    both = {row["index"] for row in halves}
-    result: dict[str, Any] = {
-        "test_error": summary(rows),
-        "train_error": summary(rows, "train_error"),
-        "halves": {
-            "half": summary(halves) if halves else None,
-            "full": summary([row for row in rows if row["index"] in both]) if halves else None,
-        },
-        "rows": rows,
-        "rows_at_half_the_size": halves,
-        "outliers": {str(factor): compared(path, factor) for factor, path in OUTLIERS.items()},
+def classified(rows: dict[str, Row]) -> str:
+    """Whether a difference shrinks with the size or stays, from what was found at up to three sizes.
+
+    A constant is held against c/f and c/sqrt(f), f being the size as a multiple of the problem's own.
+    """
+    factors = {"": 1.0} | SIZES
+    known = [(factors[size], row) for size, row in rows.items() if "refused" not in row]
+    if len(known) < 2:
+        return "not followed"
+    f = np.array([factor for factor, _ in known])
+    y = np.array([row["test_error_difference"] for _, row in known])
+    weight = np.array([(row["test_error"] / row["test_error_stderr"]) ** 2 for _, row in known])
+
+    def misfit(shape: Any) -> float:
+        level = (weight * shape * y).sum() / (weight * shape**2).sum()
+        return float((weight * (y - level * shape) ** 2).sum())
+
+    stays, shrinks = misfit(np.ones_like(f)), min(misfit(1 / f), misfit(f**-0.5))
+    if abs(stays - shrinks) < UNCLEAR:
+        return "unclear"
+    return "shrinks" if shrinks < stays else "stays"
+
+
+def follow(kind: str, seed: int) -> None:
+    """Simulate the problems that are too far off at half and at twice the size."""
+    far = [
+        case(kind, seed, row["index"])
+        for row in compared(kind, seed)
+        if abs(row.get("test_error_distance", 0.0)) > FOLLOWED
+    ]
+    print(f"{kind} {seed}: {len(far)} problems are more than {FOLLOWED:g} standard errors away")
+    for size, factor in SIZES.items():
+        scaled = [one.scaled(factor) for one in far]
+        simulate(kind, seed, scaled, draws_path(kind, seed, size))
+
+
+def followed(kind: str, seed: int, rows: Sequence[Row]) -> list[Row]:
+    """The problems that are too far off, at every size that was simulated, with the verdict."""
+    others = {size: {row["index"]: row for row in compared(kind, seed, size)} for size in SIZES}
+    found = []
+    for row in rows:
+        if abs(row.get("test_error_distance", 0.0)) > FOLLOWED:
+            sizes = {"": row} | {size: of[row["index"]] for size, of in others.items() if row["index"] in of}
+            found.append({"row": row, "sizes": sizes, "verdict": classified(sizes)})
+    return found
+
+
+def report(seeds: Sequence[int] | None = None) -> None:
+    """Compare all draws there are, or those of some seeds, and write the page's numbers and figure."""
+    sets: dict[tuple[str, int], dict[str, Any]] = {}
+    for path in sorted(RESULTS.glob("*.jsonl")):
+        kind, seed, *size = path.stem.split("-")
+        if size or (seeds is not None and int(seed) not in seeds):
+            continue
+        rows = compared(kind, int(seed))
+        drawn = [draws for _, draws in read(path).values() if len(draws) >= FEWEST]
+        sets[kind, int(seed)] = {
+            "rows": rows,
+            "followed": followed(kind, int(seed), rows),
+            "scattered": sum(map(_scattered, drawn)),
+        }
+    content = {
+        f"{kind}-{seed}": {
+            "development": (kind, seed) in DEVELOPMENT,
+            **{name: summary(entry["rows"], name) for name in ERRORS},
+            "scattered": entry["scattered"],
+            "refused": sum("refused" in row for row in entry["rows"]),
+            "followed": [{"index": f["row"]["index"], "verdict": f["verdict"]} for f in entry["followed"]],
+            "rows": entry["rows"],
+        }
+        for (kind, seed), entry in sets.items()
     }
-    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    _draw(rows)
-    for name in ("test_error", "train_error"):
-        print(name, json.dumps(result[name], indent=1))
-    print("half the size", json.dumps(result["halves"], indent=1))
-    for row in sorted(rows, key=lambda row: -abs(row["test_error_difference"]))[:8]:
-        print(
-            f"{row['index']:3d} {100 * row['test_error_difference']:+.2f} % ± "
-            f"{100 * row['test_error_stderr'] / row['test_error']:.2f}  {row['activation']}, {row['teacher']}, "
-            f"noise {row['noise_std']}, {row['rows']}, {row['readout']}, {row['initial_output']}, "
-            f"n {row['n_samples']}, d {row['dim']}, N {row['width']}, n0 {row['n_step_samples']}, "
-            f"alpha {row['step_exponent']:.2f}, "
-            f"ridge {row['ridge']:.3g}"
-        )
-    for factor, found in result["outliers"].items():
-        for row in found:
-            difference, error = row["test_error_difference"], row["test_error_stderr"] / row["test_error"]
-            print(
-                f"{row['index']:3d} at {factor} times the size: {100 * difference:+.2f} % ± {100 * error:.2f}"
+    SUMMARY.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{measured(sets)}\n\n{END}{after}", encoding="utf-8")
+    _draw([row for entry in sets.values() for row in entry["rows"] if "refused" not in row])
+    print(measured(sets))
+
+
+LINES: tuple[tuple[str, str, Callable[[dict[str, Any]], str]], ...] = (
+    ("problems", "problems", lambda s: str(s["problems"])),
+    ("median relative difference", "median", lambda s: _percent(s["median"])),
+    ("95 % of the problems below", "share_95", lambda s: _percent(s["share_95"])),
+    ("largest", "largest", lambda s: _percent(s["largest"])),
+    ("mean, with sign", "mean", lambda s: _percent(s["mean"])),
+    (
+        "root mean square, simulation's scatter taken out",
+        "root_mean_square_without_noise",
+        lambda s: _percent(s["root_mean_square_without_noise"]),
+    ),
+    ("median standard error of the simulation", "median_stderr", lambda s: _percent(s["median_stderr"])),
+    ("more than 4 standard errors away", "beyond_4", lambda s: f"{100 * s['beyond_4']:.0f} %"),
+    (
+        "inside the theory's bar + 2 standard errors",
+        "inside_bar",
+        lambda s: "–" if s["inside_bar"] is None else f"{100 * s['inside_bar']:.0f} %",
+    ),
+    (
+        "median bar over median difference",
+        "median_bar",
+        lambda s: "–" if s["median_bar"] is None else f"{s['median_bar'] / s['median']:.1f}",
+    ),
+)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def measured(sets: dict[tuple[str, int], dict[str, Any]]) -> str:
+    """The tables of the page: seeds that were looked at once, then those that helped to make the theory."""
+    parts = []
+    for development, heading in ((False, "Untouched seeds"), (True, "Seeds used to improve the theory")):
+        own = {key: entry for key, entry in sets.items() if (key in DEVELOPMENT) == development}
+        body = "\n\n".join(filter(None, (_tables(own), _followed_table(own))))
+        parts.append(f"## {heading}\n\n{body or 'None was compared yet.'}")
+    return "\n\n".join(parts)
+
+
+def _groups(kind: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows as a whole and, where dimensions differ much, by dimension."""
+    groups = {"": list(rows)}
+    if kind == "degrees":
+        groups |= {f", d ≥ {least}": [r for r in rows if r["sizes"]["dim"] >= least] for least in (30, 300)}
+    return groups
+
+
+def _tables(sets: dict[tuple[str, int], dict[str, Any]]) -> str:
+    columns: dict[str, dict[str, Any]] = {}
+    remarks = []
+    for (kind, seed), entry in sets.items():
+        for name, rows in _groups(kind, entry["rows"]).items():
+            found = summary(rows)
+            if found["problems"]:
+                columns[f"{kind}, seed {seed}{name}"] = found
+        if entry["scattered"]:
+            remarks.append(
+                f"* {kind}, seed {seed}: not counted because their standard error stayed above "
+                f"{100 * LARGEST_STDERR:g} %: {entry['scattered']}"
             )
+        words = [row["refused"] for row in entry["rows"] if "refused" in row]
+        if words:
+            remarks.append(f"* {kind}, seed {seed}: {len(words)} problems have no prediction ({words[0]})")
+    lines = []
+    if columns:
+        lines += [f"| test error | {' | '.join(columns)} |", "| --- |" + " --: |" * len(columns)]
+        lines += [f"| {text} | {' | '.join(map(show, columns.values()))} |" for text, _, show in LINES]
+    return "\n".join([*lines, *(["", *remarks] if remarks else [])])
 
 
-def _draw(rows: list[dict[str, Any]]) -> None:
+def _followed_table(sets: dict[tuple[str, int], dict[str, Any]]) -> str:
+    found = [one for entry in sets.values() for one in entry["followed"]]
+    if not found:
+        return ""
+    lines = [
+        "Beyond 4 standard errors, at the same ratios and the same $\\eta/\\sqrt N$:",
+        "",
+        "| problem | half the size | as drawn | twice the size | |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for one in found:
+        cells = [_difference(one["sizes"].get(size)) for size in ("half", "", "twice")]
+        lines.append(f"| {_described(one['row'])} | {' | '.join(cells)} | {one['verdict']} |")
+    return "\n".join(lines)
+
+
+def _difference(row: Row | None) -> str:
+    if row is None or "refused" in row:
+        return "–"
+    error = 100 * row["test_error_stderr"] / row["test_error"]
+    return f"{100 * row['test_error_difference']:+.2f} % ± {error:.2f}"
+
+
+def _described(row: Row) -> str:
+    problem, sizes = row["problem"], row["sizes"]
+    parts = [
+        f"{row['kind']} {row['seed']}:{row['index']}",
+        f"`{problem['activation']}`",
+        f"`{problem['teacher']}`",
+        *(f"`{problem[name]}`" for name in ("inputs", "alignment") if name in problem),
+        f"noise {problem['noise_std']:g}",
+        *(problem[name].replace("_", " ") for name in ("rows", "readout", "initial_output")),
+        f"n {sizes['n_samples']}, d {sizes['dim']}, N {sizes['width']}, n₀ {sizes['n_step_samples']}",
+        f"α {', '.join(f'{a:.2f}' for a in (row['step_exponent'], *row.get('later', ())))}",
+        f"λ {row['ridge']:.2g}",
+    ]
+    # A bar would end the cell of the table.
+    return ", ".join(parts).replace("|", "\\|")
+
+
+def _draw(rows: Sequence[Row]) -> None:
+    if not rows:
+        return
     import matplotlib as mpl
 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "firststep"
     import matplotlib.pyplot as plt
 
-    colours = {"gaussian": "#0072B2", "rademacher": "#E69F00", "constant": "#009E73"}
+    colours = dict(zip(KINDS, ("#0072B2", "#D55E00", "#009E73", "#CC79A7"), strict=True))
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
-    for readout, colour in colours.items():
-        own = [row for row in rows if row["readout"] == readout]
-        left.errorbar(
-            [row["step_exponent"] for row in own],
-            [100 * row["test_error_difference"] for row in own],
-            [100 * row["test_error_stderr"] / row["test_error"] for row in own],
-            fmt="o", ms=3.5, lw=0.8, color=colour, label=f"{readout} readout",
-        )  # fmt: skip
+    for development, marker in ((False, "o"), (True, "x")):
+        for kind, colour in colours.items():
+            own = [r for r in rows if r["kind"] == kind and ((kind, r["seed"]) in DEVELOPMENT) == development]
+            if not own:
+                continue
+            label = f"{kind}{', used' if development else ''} ({len(own)})"
+            left.errorbar(
+                [row["step_exponent"] for row in own],
+                [100 * row["test_error_difference"] for row in own],
+                [100 * row["test_error_stderr"] / row["test_error"] for row in own],
+                fmt=marker, ms=3.5, lw=0.8, color=colour, label=label,
+            )  # fmt: skip
+            share = (np.arange(len(own)) + 0.5) / len(own)
+            style = {"color": colour, "ls": ":" if development else "-", "label": label}
+            middle.step(np.sort([100 * abs(row["test_error_difference"]) for row in own]), share, **style)
+            right.step(np.sort([abs(row["test_error_distance"]) for row in own]), share, **style)
     left.axhline(0, color="0.3", lw=0.8)
     left.set(xlabel="step exponent α", ylabel="theory / simulation − 1, test error (%)")
-    left.legend(frameon=False, fontsize=8)
-    share = (np.arange(len(rows)) + 0.5) / len(rows)
-    for name, colour in (("test_error", "#0072B2"), ("train_error", "#D55E00")):
-        label = name.replace("_", " ")
-        middle.step(
-            np.sort([100 * abs(row[f"{name}_difference"]) for row in rows]), share, color=colour, label=label
-        )
-        right.step(np.sort([abs(row[f"{name}_distance"]) for row in rows]), share, color=colour, label=label)
-    for goal in (0.5, 2.0):
-        middle.axvline(goal, color="0.6", lw=0.8, ls="--")
-    middle.set(xlabel="relative difference (%)", ylabel="share of the problems", ylim=(0, 1), xlim=(0, None))
-    middle.legend(frameon=False, fontsize=8, loc="lower right")
-    grid = np.linspace(0, 4, 200)
+    left.set_yscale("symlog", linthresh=2)
+    left.legend(frameon=False, fontsize=7)
+    middle.set(xlabel="relative difference (%)", ylabel="share of the problems", ylim=(0, 1), xscale="log")
+    grid = np.linspace(0, 8, 200)
     right.plot(grid, [math.erf(x / math.sqrt(2)) for x in grid], color="0.3", lw=1, label="chance alone")
-    right.set(xlabel="distance in standard errors", ylim=(0, 1), xlim=(0, 5))
-    right.legend(frameon=False, fontsize=8, loc="lower right")
+    right.set(xlabel="distance in standard errors", ylim=(0, 1), xlim=(0, 8))
+    right.legend(frameon=False, fontsize=7, loc="lower right")
     FIGURE.parent.mkdir(exist_ok=True)
     figure.savefig(FIGURE, metadata={"Date": None})
 
 
 def main() -> None:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("simulate", "halves", "outliers", "report"))
-    parser.add_argument("--problems", type=int, default=PROBLEMS)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("simulate", "follow"):
+        command = commands.add_parser(name)
+        command.add_argument("--kind", choices=KINDS, default="single")
+        command.add_argument("--seed", type=int, required=True, help="of the list of problems")
+        if name == "simulate":
+            command.add_argument("--problems", type=int, default=100, help="how many (default: 100)")
+    telling = commands.add_parser("report")
+    telling.add_argument("--seed", type=int, action="append", help="only this one; may be repeated")
     arguments = parser.parse_args()
     if arguments.command == "simulate":
-        simulate(range(arguments.problems))
-    elif arguments.command == "halves":
-        simulate(range(arguments.problems), HALVES, 0.5, most=60)
-    elif arguments.command == "outliers":
-        rows = [row for row in compared(DRAWS) if abs(row["test_error_difference"]) > OUTLYING]
-        for factor, path in OUTLIERS.items():
-            simulate([row["index"] for row in rows], path, factor, most=MOST if factor < 1 else 40)
+        kind, seed = arguments.kind, arguments.seed
+        cases = [case(kind, seed, index) for index in range(arguments.problems)]
+        simulate(kind, seed, cases, draws_path(kind, seed))
+    elif arguments.command == "follow":
+        follow(arguments.kind, arguments.seed)
     else:
-        report()
+        report(arguments.seed)
 
 
 if __name__ == "__main__":

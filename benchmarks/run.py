@@ -333,8 +333,8 @@ def peak_memory() -> float:
 def theories(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Row 6."""
     from firststep.theory import predict
-    from firststep.theory.random_features import limiting_traces
-    from firststep.theory.spectrum import predict_spectrum
+    from firststep.theory.limits.random_features import limiting_traces
+    from firststep.theory.spectra.spectrum import predict_spectrum
 
     count = 10**4 if quick else 10**5
     rng = np.random.default_rng(0)
@@ -478,14 +478,27 @@ def main() -> None:
         print_one_size(arguments.one_size)
         return
     about, rows = machine(), []
-    for name in arguments.rows.split(","):
+    out = arguments.out or (None if arguments.quick else RESULTS)
+    for name in wanted_rows(arguments.rows, parser):
         found = ROWS[name](arguments.quick, arguments.turns)
         load = os.getloadavg()[0]
         rows += [row | {"load": load} for row in found]
         print(table(rows), flush=True)
-    out = arguments.out or (None if arguments.quick else RESULTS)
-    if out is not None:
-        save(out, about, rows)
+        if out is not None:
+            save(out, about, rows)
+
+
+def wanted_rows(text: str, parser: argparse.ArgumentParser) -> list[str]:
+    """Names of the measurements for some rows, each once; complains of others before anything is measured."""
+    names = [name.strip() for name in text.split(",")]
+    # Both are measured together.
+    names = ["1" if name == "2" else name for name in names]
+    unknown = [name for name in names if name not in ROWS]
+    if unknown:
+        parser.error(
+            f"--rows: there is no row {unknown[0]!r}; there are {', '.join(ROWS)} (row 2 comes with row 1)"
+        )
+    return list(dict.fromkeys(names))
 
 
 def save(out: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:

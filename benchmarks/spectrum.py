@@ -2,6 +2,7 @@
 
     ./run python benchmarks/spectrum.py             # a table of problems at n = 2000
     ./run python benchmarks/spectrum.py --hard      # all readouts, ratios up to 3, up to eta = sqrt(N)
+    ./run python benchmarks/spectrum.py --random 400    # ratios .05 to 20 (weights .001 to 1000): refusals, masses
 
 A slider wants half a second of an idle core. The density is compared with one at twice the resolution, which is
 approached from the complex plane anew; differences are in units of the density's maximum.
@@ -9,6 +10,8 @@ approached from the complex plane anew; differences are in units of the density'
 
 import argparse
 import os
+import random
+import resource
 import time
 from dataclasses import replace
 
@@ -18,7 +21,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 - not before the lines above
 
 from firststep import Problem, Sizes, Spectrum, predict_spectrum  # noqa: E402
-from firststep.theory.feature_bulk import FeatureBulk  # noqa: E402
+from firststep.theory.spectra.feature_bulk import FeatureBulk  # noqa: E402
 
 TEACHER, NOISE = "h1 + h2/sqrt(2)", 0.5
 # A point in so many is solved again.
@@ -59,10 +62,80 @@ def show(problem: Problem, sizes: Sizes, alpha: float, of: str) -> None:
     )
 
 
+ACTIVATIONS = (
+    "relu",
+    "tanh",
+    "softplus",
+    "gelu",
+    "erf",
+    "x*sigmoid(3*x)",
+    "sin(x) + cos(x)/2",
+    "h1 + 0.3*h2",
+)
+TEACHERS = ("h1", TEACHER, "relu", "sin(2*x)", "tanh(3*x)", "h1 + h3/sqrt(6)", "h2")
+# What a random spectrum must keep: mass to this, seconds, bytes.
+RIGHT_MASS, LONGEST, MOST_MEMORY = 0.003, 10.0, 2 << 30
+
+
+def drawn(seed: int, index: int) -> tuple[Problem, Sizes, float, str]:
+    """A random problem, of which three in ten ask for the weights."""
+    draw = random.Random(f"{seed} {index}")
+    of = draw.choice(["features"] * 7 + ["weights"] * 3)
+    problem = Problem(
+        draw.choice(ACTIVATIONS),
+        draw.choice(TEACHERS),
+        noise_std=draw.choice([0.0, 0.3, 1.0]),
+        rows=draw.choice(["sphere", "gaussian"]),
+        readout=draw.choice(["gaussian", "rademacher", "constant"]),
+        initial_output=draw.choice(["vanishing", "order_one"]),
+    )
+    n = round(10 ** draw.uniform(2, 4))
+    reach = 1.5 if of == "weights" else 1.25
+    dim, width, step = (max(2, round(n * 10 ** draw.uniform(-reach, reach))) for _ in range(3))
+    sizes = Sizes(n, dim, width, max(step, dim // 10))
+    return problem, sizes, float(sizes.step_size(draw.uniform(-0.2, 0.55))), of
+
+
+def show_random(count: int, seed: int) -> None:
+    """Refusals, masses and times over random spectra; those that fall short are printed."""
+    refused, wrong, slow, seconds = 0, 0, 0, []
+    for index in range(count):
+        problem, sizes, step, of = drawn(seed, index)
+        what, started = "", time.process_time()
+        try:
+            found = predict_spectrum(problem, sizes, step, of=of)
+            # What a line through the points integrates to.
+            mass = float(np.trapezoid(found.density, found.x)) + found.atom
+            if abs(found.details["mass"] - 1) > RIGHT_MASS or abs(mass - 1) > 10 * RIGHT_MASS:
+                wrong += 1
+                what = f"mass {found.details['mass']:.4f}, of the line {mass:.4f}"
+        except (RuntimeError, ValueError) as error:
+            refused += 1
+            what = str(error)[:100]
+        seconds.append(time.process_time() - started)
+        if seconds[-1] > LONGEST:
+            slow += 1
+            what += f" {seconds[-1]:.0f} s"
+        if what:
+            name = ", ".join(str(x) for x in problem.to_dict().values())
+            print(f"{index:4d} {of} {name} {tuple(sizes.to_dict().values())} {step:.3g}: {what}", flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(
+        f"{count} spectra: {refused} refused, {wrong} with a wrong mass, {slow} beyond {LONGEST:.0f} s; median "
+        f"{np.median(seconds):.2f} s, slowest {max(seconds):.1f} s, peak memory {peak / 2**30:.2f} of "
+        f"{MOST_MEMORY / 2**30:.0f} GiB"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hard", action="store_true", help="problems whose bulk is hard to resolve")
+    parser.add_argument("--random", type=int, default=0, metavar="K", help="so many random spectra")
+    parser.add_argument("--seed", type=int, default=0, help="of the random spectra")
     arguments = parser.parse_args()
+    if arguments.random:
+        show_random(arguments.random, arguments.seed)
+        return
     print(
         f"{'problem':42s} {'n, d, N':16s} {'alpha':>5s} {'cpu s':>6s} {'mass - 1':>9s} {'claimed':>8s} "
         f"{'moved':>8s}  outliers"

@@ -11,7 +11,9 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 # Dask tells what it does in many lines unless asked not to.
 os.environ["DASK_DISTRIBUTED__LOGGING__DISTRIBUTED"] = "warning"
 
-import firststep  # noqa: E402 - not before the lines above
+from sphinx.ext import autosummary  # noqa: E402 - not before the lines above
+
+import firststep  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
@@ -29,6 +31,7 @@ extensions = [
     "citation_keys",
     "formula_table",
     "mathml",
+    "paper",
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "tutorial/*.ipynb", "tutorial/*.py"]
@@ -41,6 +44,8 @@ html_css_files = ["style.css"]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
 
+# A summary ends at the first full stop that ends a sentence; that of "eqs. 1-6" does not.
+autosummary.WELL_KNOWN_ABBREVIATIONS += (" eq.", " eqs.", " fig.")
 autosummary_context = {"public": firststep.__all__}
 autodoc_typehints = "none"  # numpydoc's sections say the types in words
 autodoc_member_order = "bysource"

@@ -10,7 +10,7 @@ points. First by hand, then by :func:`firststep.simulate`.
 import numpy as np
 
 from firststep import Problem, Sizes, compare, predict, simulate
-from firststep.network import gradient_step
+from firststep.arrays import gradient_step
 from firststep.simulate import Draw
 
 problem = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5, rows="sphere")
@@ -50,7 +50,7 @@ print(
 import matplotlib.pyplot as plt
 
 from firststep.figures import colour
-from firststep.theory.weights import spiked_weights
+from firststep.theory.limits.weights import spiked_weights
 
 limit = spiked_weights(problem, sizes, [1.0, 4.0, 8.0])
 print(f"the spike leaves the bulk at step size {limit.critical_step:.2f}")
@@ -90,9 +90,10 @@ for i, alpha in enumerate(exponents):
     )
 
 # %%
-# Both answers have the same names. :func:`firststep.compare` asks both and knows the distance between them,
-# in standard errors. All rows come from the same draws: a lucky sample of labels moves all errors of a column
-# together, so ten distances of two may be one surprise and not ten. The gains are the sharper test.
+# Both answers have the same names. :func:`firststep.compare` asks both and knows the distance between them: that of
+# a normal variable as probable as the Student's t of the replicas. All rows come from the same draws: a lucky sample
+# of labels moves all errors of a column together, so ten distances of two may be one surprise and not ten. So one
+# test judges all points together, and gives a word. The gains are the sharper test.
 
 both = compare(
     problem,
@@ -105,3 +106,4 @@ both = compare(
     progress=False,
 )
 print(both.table())
+print(both.verdict())

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from firststep import network
-from firststep.problem import Problem, Sizes
+from firststep import arrays as network
+from firststep.setting import Problem, Sizes
 from firststep.simulate import Draw, simulate
 from firststep.theory import predict
 
@@ -66,13 +66,13 @@ ACTIVATIONS = ("relu", "tanh", "erf", "softplus", "h1 + h2/4")
 RATIOS = ((2.0, 1.5), (0.5, 1.5), (3.0, 0.5), (1.2, 3.0))
 
 
-def random_feature_errors(activation, ratios, dim, replicas, ridges=(0.1, 1.0), seed=0):
+def random_feature_errors(activation, ratios, dim, replicas, ridges=(0.1, 1.0), seed=0, **options):
     """Samples and limits of train and test error without a step, for n/d and N/d."""
     problem = Problem(activation, "h1 + h2/sqrt(2)", noise_std=0.5)
     # The gradient is not used here: few samples make it cheap.
     sizes = Sizes(round(ratios[0] * dim), dim, round(ratios[1] * dim), n_step_samples=10)
     outcome = simulate(problem, sizes, 0.0, [*ridges, ENDLESS], replicas=replicas, seed=seed)
-    limit = predict(problem, sizes, 0.0, ridges, theory="random_features")
+    limit = predict(problem, sizes, 0.0, ridges, theory="random_features", **options)
     samples = {name: outcome.details["samples"][name][:, 0] for name in ERRORS}
     excess_labels = samples["train_error"][:, -1:] - problem.label_variance
     return (
@@ -91,10 +91,10 @@ def test_random_features_have_the_errors_of_the_limit(activation, ratios):
 
 
 def test_bias_of_random_features_shrinks_with_size():
-    """It is visible at d = 25, beyond four standard errors, and falls as 1/d."""
+    """With one degree it is visible at d = 25, beyond four standard errors, and falls as 1/d."""
     deviations = {}
     for dim, replicas in ((25, 800), (100, 300)):
-        samples, limits = random_feature_errors("relu", (2.0, 1.5), dim, replicas)
+        samples, limits = random_feature_errors("relu", (2.0, 1.5), dim, replicas, degrees=1)
         sample, limit = samples["train_error"][:, 0], limits["train_error"][0]
         stderr = sample.std(ddof=1) / math.sqrt(replicas)
         deviations[dim] = (sample.mean() / limit - 1, stderr / limit)
@@ -134,17 +134,9 @@ def staircase_errors(problem, sizes, ridges, replicas, spikes, seed=0, strength=
         scale = sizes.width**-0.5 if problem.initial_output == "vanishing" else 1.0
         step = network.gradient_step(*draw.step_sample(), weights, readout, problem.activation, scale)
         inputs, targets = draw.fit_sample()
-        model = network.spiked_network(
-            inputs,
-            weights,
-            readout,
-            step.direction,
-            draw.beta,
-            problem.activation,
-            problem.teacher,
-            problem.noise_variance,
-            spikes,
-        )
+        laws = problem.activation, problem.teacher, problem.noise_variance
+        before = network.OneStep(weights, readout, step.direction, draw.beta, *laws)
+        model = network.spiked_network(inputs, before, spikes)
         # Present are the degrees of the activation; in units of z^k U^k every spike has the same strength.
         powers = np.arange(1, spikes + 1)
         present = np.abs(problem.activation.hermite(spikes + 1)[1:]) > 1e-9
@@ -258,7 +250,7 @@ def step_outcomes(problem, dim, replicas, step_sizes, seed=0):
     ).values
 
 
-@pytest.mark.filterwarnings("ignore::firststep.problem.OutsideTheoryWarning")
+@pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
 @pytest.mark.parametrize("case", STEPS)
 def test_step_direction_and_spike_of_the_weights_are_those_of_the_limit(case):
     dim = 120
@@ -267,7 +259,7 @@ def test_step_direction_and_spike_of_the_weights_are_those_of_the_limit(case):
         assert_agrees(samples[name], limits[name], bias=3 / dim)
 
 
-@pytest.mark.filterwarnings("ignore::firststep.problem.OutsideTheoryWarning")
+@pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
 @pytest.mark.parametrize("case", ["vanishing", "order one"])
 def test_weights_keep_their_bulk_below_the_critical_step(case):
     """The top value is the edge, up to fluctuations of order d^(-2/3); its vector knows nothing of beta."""
@@ -280,7 +272,7 @@ def test_weights_keep_their_bulk_below_the_critical_step(case):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::firststep.problem.OutsideTheoryWarning")
+@pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
 @pytest.mark.parametrize("case", STEPS)
 def test_bias_of_the_step_shrinks_with_size(case):
     for dim, replicas in ((75, 400), (600, 40)):

@@ -17,32 +17,26 @@ PACKAGE = Path(firststep.__file__).parent
 # A folder counts as one unit: its files may import each other, but not in a circle.
 LEVELS = {
     "gaussian": 0,
-    "fixedpoint": 0,
-    "workers": 0,
-    "problem": 1,
-    "network": 1,
-    "simulate": 2,
-    "theory": 2,
-    "store": 2,
-    "compare": 3,
-    "estimator": 3,
-    "figures": 3,
-    "spectra": 3,
-    "spectrum_figures": 4,
-    "experiment": 4,
-    "diagnose": 4,
-    "report": 5,
-    "explorer": 5,
-    "cli_output": 6,
-    "cli_experiments": 6,
-    "cli_diagnose": 6,
-    "cli_spectrum": 6,
-    "cli_explore": 6,
+    "numerics": 0,
+    "compute": 0,
+    "setting": 1,
+    "arrays": 1,
+    "results": 2,
+    "simulate": 3,
+    "theory": 3,
+    "store": 3,
+    "compare": 4,
+    "estimator": 4,
+    "figures": 4,
+    "experiment": 5,
+    "diagnose": 5,
+    "report": 6,
+    "explorer": 6,
     "cli": 7,
     "__main__": 8,
     "__init__": 9,
 }
-NEVER = {("theory", "network")}  # downwards, and still forbidden
+NEVER = {("theory", "arrays")}  # downwards, and still forbidden
 
 # Packages that take long to import or belong to an extra: loaded by the function that uses them.
 HEAVY = {
@@ -80,6 +74,18 @@ def imported_modules(path: str, source: str) -> set[str]:
     return found - {"__version__"}
 
 
+def file_of(unit: str, target: str, sources: Mapping[str, str]) -> str:
+    """The file of a folder that an import is served by: the module named, or the __init__ that has the name."""
+    parts = target.split("/") if target else []
+    while parts:
+        if f"{unit}/{'/'.join(parts)}.py" in sources:
+            return "/".join(parts)
+        if f"{unit}/{'/'.join(parts)}/__init__.py" in sources:
+            return "/".join([*parts, "__init__"])
+        parts = parts[:-1]
+    return "__init__"
+
+
 def violations(sources: Mapping[str, str]) -> list[str]:
     """Sentences about the imports that break the rules, for files given as path -> source."""
     wrong = []
@@ -95,23 +101,15 @@ def violations(sources: Mapping[str, str]) -> list[str]:
                 if unit != "__init__":
                     wrong.append(f"{path} imports {other or 'firststep'!r} from the package: name its module")
             elif other == unit:
-                inside.setdefault(unit, {}).setdefault(file, set()).add(rest.split("/")[0] or "__init__")
+                inside.setdefault(unit, {}).setdefault(file, set()).add(file_of(unit, rest, sources))
             elif (unit, other) in NEVER:
                 wrong.append(f"{path} imports {other}, which {unit} must never see")
             elif LEVELS[other] >= LEVELS[unit]:
                 side = "sideways" if LEVELS[other] == LEVELS[unit] else "upward"
                 wrong.append(f"{path} (level {LEVELS[unit]}) imports {other} (level {LEVELS[other]}): {side}")
     for unit, graph in inside.items():
-        files = {
-            path.removesuffix(".py").partition("/")[2] for path in sources if path.startswith(f"{unit}/")
-        }
         try:
-            # A name that is not a file comes from the folder's own __init__.
-            known = {
-                file: {name if name in files else "__init__" for name in names}
-                for file, names in graph.items()
-            }
-            TopologicalSorter(known).prepare()
+            TopologicalSorter(graph).prepare()
         except CycleError as error:
             wrong.append(f"{unit}/ imports in a circle: {' -> '.join(error.args[1])}")
     return wrong
@@ -119,20 +117,20 @@ def violations(sources: Mapping[str, str]) -> list[str]:
 
 def test_imports_point_downwards() -> None:
     sources = {file.relative_to(PACKAGE).as_posix(): file.read_text() for file in PACKAGE.rglob("*.py")}
-    assert "problem.py" in sources
+    assert "setting/problem.py" in sources
     assert violations(sources) == []
 
 
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
-        ({"gaussian.py": "from firststep.problem import Problem"}, "upward"),
-        ({"gaussian.py": "def f():\n    import firststep.problem"}, "upward"),
-        ({"problem.py": "from firststep import network"}, "sideways"),
-        ({"network.py": "from .problem import Problem"}, "sideways"),
-        ({"simulate.py": "from firststep.theory.weights import top"}, "sideways"),
-        ({"theory/weights.py": "from firststep.network import step"}, "must never see"),
-        ({"theory/weights.py": "from ..network import step"}, "must never see"),
+        ({"gaussian.py": "from firststep.setting import Problem"}, "upward"),
+        ({"gaussian.py": "def f():\n    import firststep.setting"}, "upward"),
+        ({"setting.py": "from firststep import arrays"}, "sideways"),
+        ({"arrays.py": "from .setting import Problem"}, "sideways"),
+        ({"simulate.py": "from firststep.theory.limits.weights import top"}, "sideways"),
+        ({"theory/weights.py": "from firststep.arrays import step"}, "must never see"),
+        ({"theory/weights.py": "from ..arrays import step"}, "must never see"),
         ({"theory/weights.py": "from firststep.simulate import simulate"}, "sideways"),
         ({"report.py": "import firststep.cli"}, "upward"),
         ({"compare.py": "from firststep import Problem"}, "name its module"),
@@ -164,7 +162,7 @@ def test_right_imports_pass() -> None:
     assert not violations(
         {
             "theory/__init__.py": "from firststep.theory.unified import a",
-            "theory/unified.py": "from firststep.theory.staircase import b\nimport firststep.problem",
+            "theory/unified.py": "from firststep.theory.staircase import b\nimport firststep.setting",
             "theory/staircase.py": "import numpy\nfrom firststep.gaussian import function",
             "cli.py": "from firststep import __version__, compare\nfrom firststep.theory import predict",
         }

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from firststep import network
-from firststep.cli import BACKENDS as OFFERED
-from firststep.cli import main
+from firststep import arrays as network
+from firststep.arrays import Library
+from firststep.arrays.library import BACKENDS, activated, activated_slope
+from firststep.cli.app import main
+from firststep.cli.options import BACKENDS as OFFERED
 from firststep.gaussian import function, names
-from firststep.network import Library
-from firststep.network.arrays import BACKENDS, activated, activated_slope
-from firststep.problem import Problem, Sizes
+from firststep.setting import Problem, Sizes
 from firststep.simulate import run_replica, simulate
 
 RIDGES = np.logspace(-4, 1, 7)

@@ -8,14 +8,14 @@ from scipy.optimize import minimize_scalar
 
 from firststep import Problem, Sizes, predict
 from firststep.gaussian import gauss_hermite
-from firststep.theory.bounds import (
+from firststep.theory.limits.bounds import (
     best_linear_error,
     best_linear_ridge,
     best_neuron,
     linear_ridge,
     linear_values,
 )
-from firststep.theory.random_features import limiting_traces, solve
+from firststep.theory.limits.random_features import limiting_traces, solve
 
 SETTING = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5)
 SIZES = Sizes(1000, 500, 800, 600)

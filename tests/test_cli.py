@@ -17,11 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firststep
-from firststep import cli, problem, theory
-from firststep.cli import main, parse_numbers
+from firststep import theory
+from firststep.cli.app import main
+from firststep.cli.options import THEORIES, parse_numbers
+from firststep.setting import FIELDS
 
 SMALL = ["--n-samples", "60", "--dim", "30", "--width", "45"]
 PREDICT = ["predict", "--theory", "random_features", *SMALL]
+# Large enough for a theory of proportional sizes to have nothing to remark.
+QUIET = [*PREDICT, "--n-samples", "1000", "--dim", "500", "--width", "750"]
 SIMULATE = ["simulate", *SMALL, "--replicas", "3", "--workers", "1"]
 COMPARE = ["compare", "--theory", "random_features", *SIMULATE[1:]]
 COMMANDS = {"predict": PREDICT, "simulate": SIMULATE, "compare": COMPARE}
@@ -251,7 +255,7 @@ def test_simulated_tables_show_standard_errors_and_comparisons_distances():
     assert "±" in succeed(*SIMULATE).stdout
     result = succeed(*COMPARE)
     assert "distance" in result.stdout
-    assert "largest distance in standard errors: train error" in result.stdout
+    assert "train error agrees (p = " in result.stdout
 
 
 @pytest.mark.skipif(find_spec("pty") is None, reason="needs a pseudo-terminal")
@@ -380,6 +384,18 @@ BAD = {
     "rows": (["--rows", "cube"], "'cube' is not one of"),
     "readout": (["--readout", "zero"], "'zero' is not one of"),
     "output": (["--initial-output", "huge"], "'huge' is not one of"),
+    "inputs": (["--inputs", "flat"], "inputs must be one of isotropic, power(exponent)"),
+    "inputs that are code": (["--inputs", "power(__import__('os'))"], "is not a number"),
+    "power of nothing": (["--inputs", "power"], "power takes one exponent between 0 and 20"),
+    "overlap twice": (
+        ["--inputs", "spiked(10, overlap=0.5)", "--alignment", "eigenvalues"],
+        "give either spiked(…, overlap=…) or alignment, not both",
+    ),
+    "weights of no level": (
+        ["--inputs", "levels(1,2)", "--alignment", "weights(1,2,3)"],
+        "3 weights for the 2",
+    ),
+    "step rule": (["--step-rule", "newton"], "'newton' is not one of"),
     "unknown option": (["--rigde", "1"], "No such option"),
     "extra argument": (["more"], "unexpected extra argument"),
     "missing value": (["--ridge"], "requires an argument"),
@@ -445,8 +461,12 @@ def test_a_figure_that_cannot_be_written_fails_before_anything_is_computed(comma
     ("error", "code", "message"),
     [
         (RuntimeError("no fixed point after 500 rounds"), 1, "no fixed point after 500 rounds"),
-        (MemoryError("one replica needs 9 GiB"), 1, "one replica needs 9 GiB"),
-        (MemoryError(), 1, "MemoryError"),
+        (
+            MemoryError("one replica needs 9 GiB"),
+            1,
+            "not enough memory: one replica needs 9 GiB; use smaller sizes or fewer points",
+        ),
+        (MemoryError(), 1, "not enough memory; use smaller sizes or fewer points"),
         (OSError(28, "No space left on device"), 1, "[Errno 28] No space left on device"),
         (ImportError("install firststep[plot]"), 1, "install firststep[plot]"),
         (FloatingPointError("overflow"), 1, "overflow"),
@@ -495,9 +515,7 @@ def test_ctrl_c_ends_a_running_simulation_quietly():
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
 def test_a_closed_pipe_is_no_traceback():
-    command = (
-        f"'{sys.executable}' -m firststep {' '.join(PREDICT)} --ridge log:1e-3:1:2000 --json | head -n 1"
-    )
+    command = f"'{sys.executable}' -m firststep {' '.join(QUIET)} --ridge log:1e-3:1:2000 --json | head -n 1"
     result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert result.stdout == "{\n"
     assert result.stderr == ""
@@ -526,7 +544,7 @@ def test_other_warnings_are_lines_too_and_old_news_is_not(monkeypatch):
         return original(*arguments, **kwargs)
 
     monkeypatch.setattr(theory, "predict", noisy)
-    assert succeed(*PREDICT).stderr == "warning: the grid is coarse\n"
+    assert succeed(*QUIET).stderr == "warning: the grid is coarse\n"
 
 
 def test_numerical_warnings_are_shown_with_a_result_and_not_with_an_error(monkeypatch):
@@ -537,8 +555,8 @@ def test_numerical_warnings_are_shown_with_a_result_and_not_with_an_error(monkey
         return original(*arguments, **kwargs)
 
     monkeypatch.setattr(theory, "predict", overflowing)
-    assert succeed(*PREDICT).stderr.startswith("warning: overflow encountered")
-    assert "ridge" in fail(*PREDICT, "--ridge", "-1")
+    assert succeed(*QUIET).stderr.startswith("warning: overflow encountered")
+    assert "ridge" in fail(*QUIET, "--ridge", "-1")
     assert "1/2" in fail("predict", *SMALL, "--theory", "staircase", "--step-exponent", "0.7")
 
 
@@ -558,11 +576,44 @@ def test_dry_run_says_memory_and_does_not_run(monkeypatch):
 # The program itself
 
 
-def test_choices_are_those_of_the_library():
-    assert cli.ROWS == problem.ROWS
-    assert cli.READOUTS == problem.READOUTS
-    assert cli.INITIAL_OUTPUTS == problem.INITIAL_OUTPUTS
-    assert cli.THEORIES == theory.THEORIES
+def test_theories_are_those_of_the_library():
+    assert theory.THEORIES == THEORIES
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "spectrum"])
+def test_every_field_of_a_setting_is_an_option(command):
+    offered = {option: param for param in main.commands[command].params for option in param.opts}
+    for field in FIELDS:
+        assert offered[field.option].name == field.name
+        assert offered[field.option].help == field.help
+        if field.choices:
+            assert list(offered[field.option].type.choices) == list(field.choices)
+    assert {"--next-step-size", "--next-step-exponent"} <= set(offered)
+
+
+def test_words_of_inputs_and_training_reach_the_problem():
+    words = ["--inputs", "levels( .3, 1.7)", "--alignment", "weights(9, 1)", "--step-rule", "sign"]
+    start = ["simulate", *SMALL, "--dry-run", "--json", "--fit-sample", "step", "--step-sample", "same"]
+    plan = strict(succeed(*start, *words).stdout)
+    assert plan["problem"]["inputs"] == "levels(0.3, 1.7)"
+    assert plan["problem"]["alignment"] == "weights(9, 1)"
+    assert [plan["problem"][f"{name}"] for name in ("step_rule", "step_sample", "fit_sample")] == [
+        "sign",
+        "same",
+        "step",
+    ]
+
+
+def test_later_steps_multiply_the_sequences():
+    start = ["simulate", *SMALL, "--dry-run", "--step-exponent", "0,0.1,0.2"]
+    plan = strict(succeed(*start, "--next-step-exponent", "0.1,0.3", "--json").stdout)
+    assert plan["step_sizes"] == 6
+    text = succeed(*start, "--next-step-size", "1:2:4", "--next-step-size", "5").stdout
+    assert "12 sequences of 3 steps" in text
+    assert "give either --next-step-size or --next-step-exponent, not both" in fail(
+        *start, "--next-step-size", "1", "--next-step-exponent", "0"
+    )
+    assert "step sizes must be finite and not negative" in fail(*start, "--next-step-size", "-1")
 
 
 def test_version():
@@ -575,10 +626,10 @@ def test_version():
 )
 def test_help_has_examples_and_defaults_and_imports_no_numpy(arguments):
     code = (
-        "import sys\nfrom firststep.cli import main\n"
+        "import sys\nfrom firststep.cli.app import main\n"
         f"try:\n    main({arguments!r}, prog_name='firststep')\n"
         "except SystemExit as end:\n    assert not end.code\n"
-        "heavy = {'numpy', 'scipy', 'matplotlib', 'rich', 'firststep.problem'} & set(sys.modules)\n"
+        "heavy = {'numpy', 'scipy', 'matplotlib', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -595,7 +646,7 @@ def test_help_has_examples_and_defaults_and_imports_no_numpy(arguments):
 def after_predict(before, *arguments, **environment):
     """What Python knows after a prediction in a process of its own: package names, and threads that BLAS may start."""
     code = (
-        f"import json, os, sys\n{before}\nfrom firststep.cli import main\n"
+        f"import json, os, sys\n{before}\nfrom firststep.cli.app import main\n"
         f"main({['predict', '--quiet', '--json', *arguments]!r}, standalone_mode=False)\n"
         "names = sorted({name.partition('.')[0] for name in sys.modules} | {'numpy.f2py'} & {*sys.modules})\n"
         "print(json.dumps([names, os.environ.get('OPENBLAS_NUM_THREADS')]), file=sys.stderr)"
@@ -673,3 +724,108 @@ def test_the_group_can_still_be_called_from_python():
     assert main(["completion", "bash"], standalone_mode=False) is None
     with pytest.raises(click.UsageError):
         main(["predict", "--nonsense"], standalone_mode=False)
+
+
+# Ratios, risk, patience, completion
+
+
+@pytest.mark.parametrize(
+    ("ratios", "sizes"),
+    [
+        (["--n-samples", "100", "--phi", "0.5", "--psi", "0.625"], (100, 50, 80)),
+        (["--dim", "50", "--psi1", "2", "--psi2", "1.6"], (100, 50, 80)),
+        (["--n-samples", "100", "--phi", "0.5", "--width", "80"], (100, 50, 80)),
+    ],
+)
+def test_ratios_stand_for_sizes(ratios, sizes):
+    found = strict(succeed("predict", "--theory", "random_features", "--json", *ratios).stdout)["sizes"]
+    assert (found["n_samples"], found["dim"], found["width"]) == sizes
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--phi", "0.5", "--dim", "50"], "either --phi or --dim"),
+        (["--psi", "1", "--psi2", "1"], "either --psi or --psi2"),
+        (["--phi", "1", "--psi1", "1"], "the same ratio"),
+        (["--psi1", "-1"], "--psi1 must be positive"),
+    ],
+)
+def test_ratios_that_contradict_are_named(options, words):
+    assert words in fail("predict", *options)
+
+
+def test_risk_is_the_test_error_without_the_noise(tmp_path):
+    pytest.importorskip("matplotlib")
+    plain = strict(succeed(*SIMULATE, "--noise-std", "0.5", "--json").stdout)["rows"]
+    risk = strict(succeed(*SIMULATE, "--noise-std", "0.5", "--json", "--risk").stdout)["rows"]
+    for one, other in zip(plain, risk, strict=True):
+        assert other["risk"] == pytest.approx(one["test_error"] - 0.25)
+        assert other["risk_stderr"] == one["test_error_stderr"]
+        assert "test_error" not in other
+    shown = succeed(*COMPARE, "--noise-std", "0.5", "--risk", "--plot", tmp_path / "a.svg").stdout
+    assert "risk agrees" in shown or "risk disagrees" in shown or "risk finite-size" in shown
+    assert "test error without the noise" in (tmp_path / "a.svg").read_text()
+
+
+def test_long_computations_say_so(capsys, monkeypatch):
+    from firststep.cli import output
+
+    monkeypatch.setattr(output, "PATIENCE", 0.05)
+    with output.waiting("a spectrum"):
+        time.sleep(0.3)
+    assert re.fullmatch(r"note: computing a spectrum, 0 s so far\n", capsys.readouterr().err)
+    with output.waiting("a spectrum", quiet=True):
+        time.sleep(0.2)
+    monkeypatch.setattr(output, "PATIENCE", 5.0)
+    with output.waiting("a spectrum"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_names_of_experiments_are_completed():
+    asked = {
+        "_FIRSTSTEP_COMPLETE": "bash_complete",
+        "COMP_WORDS": "firststep reproduce st",
+        "COMP_CWORD": "2",
+    }
+    found = firststep_process(env={**os.environ, **asked})
+    assert found.stdout.split() == ["plain,staircase-emerging"]
+
+
+def test_steps_beyond_the_theory_have_a_note():
+    assert "beyond sqrt(N)" in succeed("predict", *SMALL, "--step-exponent", "0.7").stderr
+    assert "beyond" not in succeed("predict", *SMALL, "--step-exponent", "0.5").stderr
+
+
+def test_exponents_are_not_rounded():
+    assert "(α = 0.075)" in succeed("spectrum", *SMALL, "--step-exponent", "0.075", "--of", "weights").stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a single process")
+def test_ctrl_c_ends_a_long_call_of_lapack():
+    code = (
+        "import sys, threading, numpy as np\n"
+        "from firststep.cli.output import interruptible\n"
+        "with interruptible():\n"
+        "    matrix = np.random.default_rng(0).standard_normal((2200, 2200))\n"
+        "    sys.stdout.write('ready\\n'); sys.stdout.flush()\n"
+        "    for _ in range(3): np.linalg.eig(matrix)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=60)
+    process.stdout.close()
+    assert time.monotonic() - begin < 4
+    assert process.returncode != 0
+
+
+def test_a_plot_of_later_steps_is_refused_before_anything_is_computed(tmp_path):
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "errors.svg"
+    words = fail("predict", "--next-step-exponent", "0.2", "--plot", str(target), code=2)
+    assert "leave out the later steps" in words
+    assert not target.exists()

@@ -7,7 +7,8 @@ import pytest
 
 from firststep import compare as public_compare
 from firststep.compare import COMPARED, Comparison, aligned, compare, distance_text, value_text
-from firststep.problem import Outcome, Problem, Sizes
+from firststep.results import Outcome
+from firststep.setting import Problem, Sizes
 from firststep.simulate import simulate as _simulate  # noqa: F401 - so that it is there to be replaced
 
 PROBLEM = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5)
@@ -176,7 +177,7 @@ def test_representations():
     )
     html = comparison._repr_html_()
     assert html.count("<tr>") == 7
-    assert "train_error_distance" in html
+    assert "<th>train error</th><th>predicted</th><th>distance</th>" in html
 
 
 @pytest.mark.parametrize(
@@ -287,3 +288,23 @@ def test_bad_questions_are_refused_before_anything_is_simulated(arguments, messa
 
 def test_the_package_exports_it():
     assert public_compare is compare
+
+
+def test_later_steps_are_part_of_the_question():
+    base = constructed()
+    later = np.array([[1.0], [2.0], [3.0]])
+    two = outcome("simulation", base.simulated.values, base.simulated.stderr, next_step_sizes=later)
+    with pytest.raises(ValueError, match="answers another question"):
+        Comparison(two, base.predicted)
+    predicted = outcome("unified", base.predicted["unified"].values, next_step_sizes=later)
+    comparison = Comparison(two, {"unified": predicted})
+    row = comparison.rows()[-1]
+    assert row["next_step_size"] == 3.0
+    assert row["next_step_exponent"] == pytest.approx(math.log(3) / math.log(100))
+    assert "alpha 2" in comparison.table()
+    assert "alpha 2" not in base.table()
+
+
+def test_a_theory_of_one_step_is_not_compared_with_two():
+    with pytest.raises(ValueError, match="sequences of steps"):
+        compare(PROBLEM, SIZES, 1.0, next_step_exponents=0.2, theory="staircase", replicas=2)

@@ -15,14 +15,14 @@ import click
 import pytest
 
 import firststep
-from firststep.cli import main
+from firststep.cli.app import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
     page
     for pattern in ("*.md", "docs/*.md", "docs/[a-z]*/*.md")
     for page in ROOT.glob(pattern)
-    if not {"generated", "tutorial"} & set(page.parts)
+    if not {"generated", "tutorial"} & set(page.parts) and page.name != "paper.md"
 )
 
 
@@ -61,7 +61,9 @@ def broken_links(page: Path, text: str) -> list[str]:
             continue
         path, _, anchor = target.partition("#")
         place = (page.parent / path).resolve() if path else page
-        if place.parent == ROOT / "docs" / "tutorial":
+        if place == ROOT / "docs" / "paper.md":
+            found = (ROOT / "paper" / "paper.md").exists()
+        elif place.parent == ROOT / "docs" / "tutorial":
             made = {"index", *(script.stem for script in (ROOT / "examples").glob("*.py"))}
             found = place.suffix == ".rst" and place.stem in made
         else:
@@ -85,6 +87,82 @@ def test_broken_links_are_seen() -> None:
     )
     wrong = broken_links(ROOT / "README.md", text)
     assert wrong == ["docs/nowhere.md", "#b", "docs/tutorial/9_no.rst", "docs/references.md#ref-no"]
+
+
+# Pages that a program writes, and the list of changes, which is read one entry at a time.
+NOT_FOLDED = {"gallery.md", "calibration.md", "explorer.md", "CHANGELOG.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_prose_is_folded(page: Path) -> None:
+    if page.name in NOT_FOLDED:
+        return
+    long = extension("fold").long_lines(page.read_text())
+    assert not long, f"run python docs/_ext/fold.py {page.relative_to(ROOT)}"
+
+
+def test_folding_keeps_what_must_stay_whole() -> None:
+    fold = extension("fold")
+    code, formula, link = f"`{'a ' * 30}b`", f"${'x + ' * 15}y$", "[some words](a.md)"
+    text = f"* {code} and {formula}, {link} " + "word - " * 30 + "\n"
+    folded = fold.fold(text)
+    assert folded.split() == text.split()
+    assert all(part in folded for part in (code, formula, link))
+    assert not re.search(r"^\s*- ", folded, re.MULTILINE)
+    assert fold.long_lines(text)
+    assert not fold.long_lines(folded)
+    table = "| " + "cell " * 40 + "|\n"
+    block = "```python\n" + "x = 1  # " + "why " * 40 + "\n```\n"
+    assert fold.fold(table + block) == table + block
+    display = "$$\n" + "x = y + z, \\qquad\n" + "a b c = d e f, \\qquad " * 9 + "\n$$\n"
+    assert fold.fold(display).splitlines()[1] == "x = y + z, \\qquad"
+    assert max(map(len, fold.fold(display).splitlines())) <= 100
+
+
+def test_numbers_without_braces_are_seen() -> None:
+    bare = extension("mathml").bare_arguments
+    for wrong in (r"\frac14", r"\tfrac12 E", r"\frac n12", r"x^12", r"\sqrt12", r"\frac{a}23"):
+        assert bare(wrong), wrong
+    for right in (
+        r"\frac1n",
+        r"\frac{1}{4}",
+        r"\frac n2",
+        r"x^{12}",
+        r"x^2 2",
+        r"\sqrt2",
+        r"\frac1{n_0}",
+        r"\frac nN",
+    ):
+        assert not bare(right), right
+
+
+def test_a_long_formula_may_go_on_in_the_next_line() -> None:
+    pieces = extension("mathml").pieces
+    long = r"q = (a + b + c + d + e + f + g + h + i)^2 + \|x - y\|^2 - \lVert u - v\rVert, \qquad r = 1"
+    assert pieces(long) == [
+        r"q = (a + b + c + d + e + f + g + h + i)^2 ",
+        r"+ \|x - y\|^2 - \lVert u - v\rVert, \qquad",
+        " r = 1",
+    ]
+    by_hand = r"a &= b \\ &= c, \qquad d"
+    assert pieces(by_hand) == [by_hand]
+    grouped = r"\left[" + "a + " * 20 + r"b \quad c\right]"
+    assert pieces(grouped) == [grouped]
+
+
+def test_no_formula_lacks_braces() -> None:
+    bare = extension("mathml").bare_arguments
+    sources = [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "examples").glob("*.py")]
+    formulas = re.compile(
+        r"\$\$.*?\$\$|(?<![\\$])\$[^$\n]+\$|\.\. math::.*?(?=\n\s*\n)|:math:`[^`]*`", re.DOTALL
+    )
+    wrong = [
+        (file.name, found)
+        for file in sources
+        for text in formulas.findall(file.read_text())
+        for found in bare(text)
+    ]
+    assert wrong == []
 
 
 def shell_lines(text: str) -> Iterator[str]:
@@ -161,7 +239,7 @@ class TestFormulaTable:
         table = extension("formula_table").rows()
         rows = {(row.key, row.place): row for row in table}
         second = rows["Moniri24", "eq. 2"]
-        assert second.definition.name == "firststep.theory.staircase.delta_2"
+        assert second.definition.name == "firststep.theory.limits.staircase.delta_2"
         assert any("test_staircase" in test for test in second.tests)
         assert {"eq. 1", "eq. 2", "eq. 3", "eq. 4", "general case"} <= {
             row.place for row in table if row.key == "Moniri24"
@@ -203,6 +281,30 @@ class TestFormulaTable:
         with_weights = [
             row
             for row in extension("formula_table").rows()
-            if row.definition.name == "firststep.theory.weights.spiked_weights"
+            if row.definition.name == "firststep.theory.limits.weights.spiked_weights"
         ]
         assert any("tutorial/2_one_step" in label for label in with_weights[0].shown)
+
+
+class TestPaper:
+    def test_every_citation_has_an_entry(self) -> None:
+        folder = ROOT / "paper"
+        text, wrong = extension("paper").page(
+            (folder / "paper.md").read_text(), (folder / "paper.bib").read_text()
+        )
+        assert wrong == []
+        assert "(Ba et al., 2022)" in text
+        assert "@" not in text
+
+    def test_mistakes_are_seen(self) -> None:
+        paper = "---\ntitle: 'A'\n---\n\n# One\n\nAs @b2020 and [@c2020].\n"
+        fields = ("author = {Bee, A. and Cee, B.},", "title = {T},", "booktitle = {J},", "year = {2020},")
+        bib = "@article{b2020,\n  " + "\n  ".join(fields) + "\n}\n"
+        text, wrong = extension("paper").page(paper, bib.replace("b2020", "d2020"))
+        assert wrong == [
+            "b2020 is cited and not in paper.bib",
+            "c2020 is cited and not in paper.bib",
+            "d2020 is in paper.bib and not cited",
+        ]
+        text, _ = extension("paper").page(paper, bib)
+        assert "As Bee and Cee (2020) and" in text

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,14 @@ pytest.importorskip("pydantic")
 
 from small_experiment import TEXT, numbers
 
-from firststep.experiment import expand, parse, run
+from firststep.experiment import ExperimentError, expand, parse, plan, run
 from firststep.experiment.execution import (
+    DisconnectedError,
     ExecutorBackend,
+    Failure,
+    InProcessBackend,
     LocalBackend,
+    _judged,
     compute_alike,
     execute,
     worker_version,
@@ -110,7 +114,7 @@ def test_a_killed_worker_costs_no_number(poison: Any) -> None:
             replica=spec["replica"],
             n_test=spec["n_test"],
         )
-        assert done[spec["replica"]].values["test_error"].tobytes() == direct["test_error"].tobytes()
+        assert done[spec["replica"]].measured["test_error"].tobytes() == direct["test_error"].tobytes()
 
 
 def test_a_task_that_kills_every_worker_is_named_and_the_rest_completes(poison: Any) -> None:
@@ -137,7 +141,9 @@ def test_dask_runs_again_what_a_killed_worker_had_and_names_a_poison_task(poison
     done, failed = outcome_of(tasks, DaskBackend("local", 2, poison.once))
     assert failed == {}
     for replica, finished in done.items():
-        assert finished.values["test_error"].tobytes() == reference[replica].values["test_error"].tobytes()
+        assert (
+            finished.measured["test_error"].tobytes() == reference[replica].measured["test_error"].tobytes()
+        )
     done, failed = outcome_of(tasks, DaskBackend("local", 2, poison.always))
     assert sorted(done) == [0, 2, 3]
     assert "WorkerLostError" in failed[1]
@@ -157,7 +163,61 @@ def test_a_worker_of_another_version_computes_nothing() -> None:
     with pytest.raises(RuntimeError, match=r"the driver 9\.9: install the same"):
         compute_alike(called.append, ("9.9", {}), task)  # type: ignore[arg-type]
     assert called == []
-    assert compute_alike(compute, worker_version(), task).values["test_error"].shape == (3, 2)
+    found = compute_alike(compute, worker_version(), task)
+    assert isinstance(found, Finished)
+    assert found.measured["test_error"].shape == (3, 2)
+
+
+class Cut:
+    """A backend whose connection is lost under the first task, again and again or once."""
+
+    fragile = False
+    patience = 1
+    workers = 2
+
+    def __init__(self, losses: int) -> None:
+        self.losses, self.inner = losses, InProcessBackend()
+
+    def submit(self, task: Task) -> "Future[Finished]":
+        if task.spec["replica"] == 0 and self.losses:
+            self.losses -= 1
+            future: Future[Finished] = Future()
+            future.set_exception(DisconnectedError("in <TCP local=…>: Stream is closed"))
+            return future
+        return self.inner.submit(task)
+
+    def renew(self, alone: bool) -> None:
+        assert not alone, "nobody is suspected"
+
+    def close(self, now: bool) -> None:
+        pass
+
+
+def test_a_lost_connection_is_nobodys_failure() -> None:
+    done, failed = outcome_of(some_tasks(), Cut(3))
+    assert (sorted(done), failed) == ([0, 1, 2, 3], {})
+    with pytest.raises(RuntimeError, match="the connection to the workers was lost 5 times"):
+        outcome_of(some_tasks(), Cut(99))
+
+
+def test_what_dask_raises_is_told_from_what_a_task_raises(poison: Any) -> None:
+    class CommClosedError(OSError):
+        pass
+
+    class KilledWorker(Exception):
+        pass
+
+    for error in (CommClosedError("gone"), ConnectionResetError(), TimeoutError(), CancelledError()):
+        assert isinstance(_judged(error), DisconnectedError)
+    killed = _judged(KilledWorker("task", "worker"))
+    assert isinstance(killed, BrokenExecutor)
+    assert not isinstance(killed, DisconnectedError)
+    assert isinstance(_judged(ModuleNotFoundError("poisonous")), ModuleNotFoundError)
+    # A task's own error of the system comes back as what it is, not as a lost connection.
+    tasks = some_tasks(2)
+    found = compute_alike(poison.error, worker_version(), tasks[1])
+    assert isinstance(found, Failure)
+    assert str(found.error) == "nothing left"
 
 
 # The driver dies, or is stopped.
@@ -340,10 +400,70 @@ def test_a_cluster_that_loses_its_scheduler_says_so(
     with open_store(tmp_path / "store.db") as store:
         assert 40 <= store.count() < len(reference)
         assert set(numbers(store)) <= set(reference)
+        assert store.failures() == {}
+
+
+HUGE = BUSY.replace("replicas = 24", "replicas = 1000000")
 
 
 @linux_only
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_million_replicas_are_planned_in_seconds_and_hear_a_signal(tmp_path: Path) -> None:
+    (tmp_path / "busy.toml").write_text(HUGE)
+    started = time.monotonic()
+    process = start(tmp_path, "--jobs", "1")
+    wait_for_points(tmp_path / "store.db", 13, process)
+    waited = time.monotonic() - started
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert waited < 40
+    with open_store(tmp_path / "store.db") as store:
+        # A plan counts what it did not look up as missing.
+        found = plan(parse(HUGE), store, estimate=False)
+        assert found.points == 12 * 10**6 + 12
+        assert found.present == store.count()
+    more = HUGE.replace("1000000", "1000000000")
+    with pytest.raises(ExperimentError, match="less than or equal to 1000000"):
+        parse(more)
+
+
+@linux_only
+def test_a_theory_hears_a_signal(tmp_path: Path) -> None:
+    slow = BUSY.replace('"staircase"', '"unified"').replace("count = 6", "count = 3000")
+    (tmp_path / "busy.toml").write_text(slow)
+    process = start(tmp_path, "--jobs", "1")
+    wait_for = time.monotonic() + 60
+    while not (tmp_path / "store.db").exists() and time.monotonic() < wait_for:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "stopped by SIGINT" in errors
+    assert time.monotonic() - started < 5
+
+
+@linux_only
+def test_a_run_says_for_whom_it_waits(tmp_path: Path) -> None:
+    (tmp_path / "busy.toml").write_text(BUSY)
+    first = start(tmp_path, "--jobs", "1")
+    wait_for_points(tmp_path / "store.db", 25, first)
+    first.send_signal(signal.SIGSTOP)
+    second = start(tmp_path, "--jobs", "1")
+    try:
+        assert second.stderr is not None
+        said = second.stderr.readline()
+        assert f"waiting for process {first.pid} (suspended; kill -CONT {first.pid} lets it go on)" in said
+    finally:
+        first.send_signal(signal.SIGCONT)
+        for process in (first, second):
+            process.communicate(timeout=60)
+            assert process.returncode == 0
+
+
+@linux_only
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_a_store_that_resumes(
     tmp_path: Path, reference: list[str], number: signal.Signals
 ) -> None:

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,8 @@ pytest.importorskip("pydantic")
 
 from small_experiment import TEXT, numbers
 
-from firststep.cli import main
+from firststep.cli.app import main
 from firststep.experiment import ExperimentError, build_figures, collect, expand, load, parse, plan, run
-from firststep.experiment import runner as runner_module
 from firststep.experiment.panels import KINDS
 from firststep.experiment.points import (
     cells_of,
@@ -24,12 +25,16 @@ from firststep.experiment.points import (
     grids,
     resolve_sizes,
     simulation_spec,
+    spectrum_spec,
 )
-from firststep.experiment.schema import FigureKind, line_of, read_numbers
-from firststep.experiment.work import Task
-from firststep.problem import Problem, Sizes
+from firststep.experiment.schema import STORED_EXTRAS, FigureKind, line_of, read_numbers
+from firststep.numerics.agreement import normal_distances
+from firststep.results import Measured
+from firststep.setting import FIELDS, Problem, Sizes
 from firststep.simulate import run_replica, simulate
-from firststep.store import open_store
+from firststep.simulate.spectra import simulate_spectrum
+from firststep.store import open_store, subject_key
+from firststep.theory.spectra.spectrum import predict_spectrum
 
 
 def with_changes(*pairs: tuple[str, str]) -> str:
@@ -62,9 +67,9 @@ def test_all_mistakes_are_reported_at_once_each_with_its_place() -> None:
     text = str(caught.value)
     assert "file.toml: 6 mistakes" in text
     assert "line 4, problem.activaton: unknown key; did you mean 'activation'" in text
-    assert "problem.activation: is missing (activation sigma" in text
+    assert "problem.activation: is missing (activation: a name" in text
     assert (
-        "line 6, problem.noise_std (standard deviation of the noise): must be a valid number, got '0.3'"
+        "line 6, problem.noise_std (standard deviation of the label noise): noise_std must be a number, got '0.3'"
         in text
     )
     assert "line 15, simulation.replicas" in text
@@ -87,6 +92,33 @@ def test_all_mistakes_are_reported_at_once_each_with_its_place() -> None:
         ("replicas = 3", "replicas = 3\ntarget_stderr = 0.1", "needs max_replicas"),
         ("replicas = 3", "replicas = 3\nmax_replicas = 9", "only together"),
         ("replicas = 3", "replicas = 3\nextras = ['spectra']", "must be one of spiked"),
+        (
+            "replicas = 3",
+            "replicas = 3\nextras = ['controls']",
+            "'controls' sharpens the averages of simulate",
+        ),
+        ("noise_std = 0.3", "noise_std = -1", "noise_std must be finite and not negative, got -1"),
+        ("noise_std = 0.3", "readout = 'zero'", "readout must be one of gaussian, rademacher, constant"),
+        ("noise_std = 0.3", "inputs = 'flat'", "inputs must be one of isotropic, power(exponent)"),
+        ("noise_std = 0.3", "inputs = { file = 'none.txt' }", "No such file"),
+        ("noise_std = 0.3", "inputs = [1, -2]", "eigenvalues must be positive"),
+        (
+            "ridge = [0.1, 1.0]",
+            "ridge = 1\nreadout = ['gaussian', 'zero']",
+            "readout must be one of gaussian",
+        ),
+        ("ridge = [0.1, 1.0]", "ridge = 1\ninputs = 'power()'", "power takes one exponent"),
+        ("ridge = [0.1, 1.0]", "ridge = 1\nnoise_std = [0, -1]", "noise_std must be finite and not negative"),
+        (
+            "ridge = [0.1, 1.0]",
+            "ridge = 1\nnext_step_size = [1, -2]",
+            "next_step_size must not be negative, got -2",
+        ),
+        (
+            "ridge = [0.1, 1.0]",
+            "ridge = 1\nnext_step_size = 1\nnext_step_exponent = 0.1",
+            "give next_step_exponent or next_step_size, not both",
+        ),
         ("[simulation]", "[simulations]", "did you mean 'simulation'"),
         ('title = "An example"', "title = 3", "title"),
         ('title = "An example"', 'title = "a" "b"', "not valid TOML"),
@@ -192,6 +224,57 @@ def test_products_and_zips() -> None:
     assert {(p.problem.noise_std, p.problem.teacher.spec) for p in points} == {(0.0, "h1"), (0.5, "h2")}
 
 
+def test_every_field_of_a_setting_can_be_given_and_swept() -> None:
+    base = expand(parse(TEXT))
+    for field in FIELDS:
+        values = list(field.choices or field.examples[:2])
+        written = repr(values[-1])
+        text = TEXT if f"{field.name} =" not in TEXT else re.sub(rf"(?m)^{field.name} = .*\n", "", TEXT)
+        given = expand(parse(text.replace("[problem]", f"[problem]\n{field.name} = {written}")))
+        assert field.plain(getattr(given[0].problem, field.name)) == values[-1]
+        swept = expand(parse(with_changes(("[sweep]", f"[sweep]\n{field.name} = {values!r}"))))
+        assert len(swept) == len(base) * len(values)
+        assert {field.plain(getattr(point.problem, field.name)) for point in swept} == set(values)
+
+
+def test_eigenvalues_may_stand_in_a_list_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "values.txt").write_text("1.5, 0.5\n")
+    for written in ("[1.5, 0.5]", f"{{ file = '{tmp_path / 'values.txt'}' }}", "'values(1.5, 0.5)'"):
+        (point, *_) = expand(parse(with_changes(("noise_std = 0.3", f"inputs = {written}"))))
+        assert point.problem.covariance(10).values.tolist() == [1.5, 0.5]
+
+
+def test_later_steps_are_swept_as_the_first() -> None:
+    def points(sweep: str) -> tuple[Any, ...]:
+        return expand(parse(with_changes(("ridge = [0.1, 1.0]", f"ridge = 0.1\n{sweep}"))))
+
+    assert {point.next_steps for point in points("")} == {()}
+    found = points("next_step_exponent = { start = 0, stop = 0.5, count = 3 }")
+    assert len(found) == 9
+    assert {point.next_steps for point in found} == {(1.0,), (60**0.25,), (60**0.5,)}
+    assert len(cells_of(found)) == 3
+    third = points("next_step_size = [[1, 2], 3]")
+    assert {point.next_steps for point in third} == {(1.0, 3.0), (2.0, 3.0)}
+    with pytest.raises(ExperimentError, match="next_step_exponent 400 makes the step size overflow"):
+        points("next_step_exponent = 400.0")
+    settings = parse(TEXT).simulation
+    assert settings is not None
+    specs = [simulation_spec(cell, settings, 0) for cell in cells_of((*found, *points("")))]
+    assert [spec.get("next_step_sizes") for spec in specs] == [[1.0], [60**0.25], [60**0.5], None]
+    # Later steps meet the same draws.
+    assert len({spec["draw_seed"] for spec in specs}) == 1
+    assert len({subject_key(spec) for spec in specs}) == 4
+
+
+def test_keys_of_older_stores_stay_valid() -> None:
+    experiment = parse(TEXT)
+    assert experiment.key == "bb978ac9e34253b7"
+    (cell,) = cells_of(expand(experiment))
+    assert experiment.simulation is not None
+    assert subject_key(simulation_spec(cell, experiment.simulation, 1)) == "caf8e12f782bc3b5"
+    assert draw_seed(cell.sizes, cell.problem, 0) == 146390251085189
+
+
 def test_too_many_points_are_refused() -> None:
     wide = (
         "ridge = { start = 1, stop = 2, count = 99999 }\nnoise_std = { start = 0, stop = 1, count = 99999 }"
@@ -253,20 +336,59 @@ def test_a_run_gives_what_simulate_gives() -> None:
     assert len(results.rows()) == 6 * 2
 
 
+def test_every_extra_comes_back_from_the_store_as_it_was_computed() -> None:
+    with open_store(None) as store:
+        run(parse(TEXT), store)
+        extras = f"replicas = 3\nextras = {list(STORED_EXTRAS)}"
+        results = run(parse(with_changes(("replicas = 3", extras))), store)
+    assert results.missing == 0
+    (outcome,) = results.simulated
+    seed = draw_seed(outcome.sizes, outcome.problem, 0)
+    for replica in range(3):
+        arguments = outcome.problem, outcome.sizes, outcome.step_sizes, outcome.ridges
+        direct = run_replica(*arguments, seed=seed, replica=replica, extras=STORED_EXTRAS)
+        assert set(direct.parts) == {"network", *STORED_EXTRAS}
+        assert set(outcome.values) == set(direct)
+        for name, values in direct.items():
+            stored = outcome.details["samples"][name][replica]
+            np.testing.assert_array_equal(stored, np.broadcast_to(values, stored.shape), err_msg=name)
+
+
+@pytest.mark.parametrize("of", ["features", "weights"])
+def test_spectra_come_back_from_the_store_as_they_were_computed(of: str) -> None:
+    text = with_changes(("step_exponent = [0.0, 0.25, 0.5]", "step_exponent = [0.4]"))
+    with open_store(None) as store:
+        results = run(parse(f'{text}[spectra]\nof = ["{of}"]\nreplicas = 2\n'), store)
+    assert results.missing == 0
+    (result,) = results.spectra
+    ((step, draws),) = result.drawn.items()
+    setting = result.cell.problem, result.cell.sizes, step
+    spec = spectrum_spec(result.cell, of, results.experiment.spectra, 1)
+    (direct,) = simulate_spectrum(*setting, of, seed=spec["draw_seed"], count=4).details["draws"]
+    np.testing.assert_array_equal(draws[1].eigenvalues, direct.eigenvalues)
+    assert draws[1].overlaps == direct.overlaps
+    assert (draws[1].found, draws[1].total, draws[1].whole) == (direct.found, direct.total, direct.whole)
+    (together,) = result.simulated()
+    assert together.details["replicas"] == 2
+    predicted, stored = predict_spectrum(*setting, of=of), result.predicted[step]
+    np.testing.assert_array_equal(stored.density, predicted.density)
+    assert stored.to_dict() == predicted.to_dict()
+
+
 def test_nothing_is_computed_twice_and_a_longer_sweep_changes_no_old_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    computed: list[Task] = []
-    original = runner_module.split_parts
+    computed: list[Measured] = []
+    original = Measured.tables
     with open_store(None) as store:
         run(parse(TEXT), store)
         before = numbers(store)
 
-        def count(values: Any, extras: Any) -> Any:
-            computed.append(values)
-            return original(values, extras)
+        def count(measured: Measured) -> Any:
+            computed.append(measured)
+            return original(measured)
 
-        monkeypatch.setattr(runner_module, "split_parts", count)
+        monkeypatch.setattr(Measured, "tables", count)
         run(parse(TEXT), store)
         assert computed == []
         assert plan(parse(TEXT), store).present == plan(parse(TEXT), store).points
@@ -358,6 +480,21 @@ def test_a_plan_counts_what_is_to_do() -> None:
         run(parse(with_changes(("replicas = 3", "replicas = 2"))), store)
         after = plan(parse(TEXT), store)
         assert (after.points, after.present, after.tasks) == (24, 18, 1)
+        assert (after.theory_points, after.theory_missing) == (6, 0)
+
+
+def test_a_plan_counts_the_time_of_theories() -> None:
+    """A curve of a thousand points takes longer than the three draws beside it, and the plan says so."""
+    curve = "[theory.curve]\nstep_exponent = {start = 0.0, stop = 0.5, count = 400}"
+    experiment = parse(TEXT.replace('name = "staircase"', f'name = "unified"\n{curve}'))
+    with open_store(None) as store:
+        found = plan(experiment, store)
+        assert found.theory_missing == found.theory_points == 2 * 401
+        started = time.perf_counter()
+        run(experiment, store)
+        spent = time.perf_counter() - started
+        assert spent / 6 < found.seconds < 6 * spent
+        assert plan(experiment, store).theory_seconds == 0
 
 
 def test_an_error_in_a_task_is_recorded_and_the_rest_completes() -> None:
@@ -419,12 +556,15 @@ def test_spikes_and_gaussian_equivalents_have_their_agreement() -> None:
     entries = {(entry["theory"], entry["quantity"]): entry for entry in results.agreement()}
     (spectrum,) = results.spectra
     ((step, entries_drawn),) = spectrum.drawn.items()
-    tops = np.sqrt([entry["outliers"][0] for entry in entries_drawn])
-    wanted = (tops.mean() - spectrum.predicted[step]["outliers"][0] ** 0.5) / (tops.std(ddof=1) / 2)
-    assert entries["predicted spectrum", "spike 1: singular value"]["largest"] == pytest.approx(abs(wanted))
+    tops = np.sqrt([drawn.eigenvalues[0] for drawn in entries_drawn])
+    top = spectrum.predicted[step].outliers[0].singular_value
+    wanted = (tops.mean() - top) / (tops.std(ddof=1) / 2)
+    spike = entries["predicted spectrum", "spike 1: singular value"]
+    assert spike["largest"] == pytest.approx(float(normal_distances(np.array(abs(wanted)), 3)))
+    assert sum(spike["words"].values()) == 1
     samples = results.simulated[0].details["samples"]
     pairs = samples["gaussian2_test_error"] - samples["spiked2_test_error"]
-    wanted = abs(pairs.mean(axis=0) / (pairs.std(axis=0, ddof=1) / 3**0.5)).max()
+    wanted = normal_distances(abs(pairs.mean(axis=0) / (pairs.std(axis=0, ddof=1) / 3**0.5)), 2).max()
     assert entries["Gaussian equivalent of F_2", "test_error"]["largest"] == pytest.approx(wanted)
 
 
@@ -491,3 +631,13 @@ def test_results_can_be_collected_from_a_store_that_is_not_complete() -> None:
         assert store.values(simulation_spec(cell, experiment.simulation, 3)) == {}
     assert results.missing == 6
     assert results.simulated[0].details["replicas"] == 3
+
+
+def test_a_curve_of_a_spike_begins_where_it_leaves():
+    from firststep.figures.spectra import _leaves
+
+    xs = (0.0, 0.1, 0.2, 0.3, 0.4)
+    assert _leaves(xs, (0.2, 0.3), (0.1, 0.3)) == pytest.approx(0.15)
+    assert _leaves(xs, (0.2, 0.3), (0.5, 0.6)) == pytest.approx(0.1)  # not before the last step without it
+    assert _leaves(xs, (0.0, 0.1), (0.1, 0.3)) is None
+    assert _leaves(xs, (0.4,), (0.1,)) is None

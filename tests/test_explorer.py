@@ -1,6 +1,9 @@
 """The explorer's server: its numbers are the library's, and it does nothing that it should not."""
 
 import asyncio
+import base64
+import contextlib
+import gzip
 import json
 import os
 import pickle
@@ -21,21 +24,34 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from firststep.fixedpoint import ConvergenceError
+from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.theory import predict
-from firststep.theory.spectrum import predict_spectrum
+from firststep.theory.spectra.spectrum import critical_steps, predict_spectrum
 
 pytest.importorskip("fastapi", reason="the explorer needs firststep[web]")
 
 import requests
 import uvicorn
 
+from firststep.experiment import parse, run
 from firststep.explorer import app as server
-from firststep.explorer import views
+from firststep.explorer import connections, pages, views, wall
+from firststep.explorer.export import bundle
+from firststep.explorer.pool import LostError, Pool, TooSlowError, _sendable
 from firststep.explorer.service import Cache, Overtaken, Service
-from firststep.explorer.simulation import RefusedError, check_budget
-from firststep.explorer.state import PRESETS, State, as_command, as_python, as_toml, exponents, ladders
-from firststep.explorer.workers import LostError, Pool, TooSlowError, _sendable
+from firststep.explorer.simulation import RefusedError, check_budget, stored
+from firststep.explorer.state import (
+    PRESETS,
+    State,
+    as_command,
+    as_python,
+    as_toml,
+    choices,
+    exponents,
+    ladders,
+)
+from firststep.setting import FIELDS, OutsideTheoryWarning
+from firststep.store import open_store
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "src" / "firststep" / "explorer" / "page"
@@ -62,7 +78,7 @@ class Client(requests.Session):
 def running(app: Any) -> Iterator[Client]:
     """Serve an application on a free port, in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
-    machine = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
+    machine = uvicorn.Server(server.server_settings(app))
     thread = threading.Thread(target=machine.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -177,7 +193,7 @@ def test_what_was_learned_adds_up(client: Client) -> None:
         ({"activation": "exp(x**2)"}, ""),
         ({"activation": "sign"}, ""),
         ({"teacher": "0*h1", "noise_std": 0}, "nothing to fit"),
-        ({"activation": "0"}, "no features"),
+        ({"activation": "0"}, "is constant"),
         ({"ridge": 0}, "ridge"),
         ({"ridge": "nan"}, "ridge"),
         ({"n_samples": 1e31}, "n_samples"),
@@ -192,6 +208,156 @@ def test_a_bad_state_is_refused_with_the_reason(client: Client, asked: dict[str,
     assert answer.status_code == 422
     assert reason in answer.json()["detail"]
     assert len(answer.json()["detail"]) > 10
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "sentence"),
+    [
+        ({"ridge": "-1"}, "ridge", "ridge must be positive and finite, got -1.0"),
+        ({"ridge": "1e9"}, "ridge", "ridge must be at most 10000 here, got 1e+09"),
+        ({"noise_std": "nan"}, "noise_std", "'nan' is not a finite number"),
+        ({"inputs": "flat"}, "inputs", "inputs must be one of isotropic, power"),
+        ({"rows": "round"}, "rows", "rows must be one of gaussian, sphere; got 'round'"),
+        ({"teacher": "t1 + t1*t7"}, "teacher", "at most 4 directions"),
+        ({"colour": "red"}, "colour", "there is no field colour"),
+        ({"activation": "x" * 300}, "activation", "may have 200 characters"),
+    ],
+)
+def test_a_value_is_checked_in_the_command_lines_words(
+    client: Client, asked: dict[str, str], field: str, sentence: str
+) -> None:
+    (refusal,) = client.get("/api/check", params=asked).json()["refused"]
+    assert refusal["field"] == field
+    assert sentence in refusal["sentence"]
+    assert client.get("/api/check", params={"ridge": "0.2", "inputs": "power(0.5)"}).json() == {"refused": []}
+
+
+def test_a_drawn_network_fans_out_along_z(client: Client) -> None:
+    found = client.get("/api/network", params=SMALL).json()
+    readout, change = np.array(found["readout"]), np.array(found["slopes"]["change"])
+    # The step adds c_1 a |b| z to w·x, up to the gradient's remainder.
+    assert np.corrcoef(readout, change)[0, 1] > 0.97
+    z, changes = np.array(found["z"]), np.array(found["change"])
+    fitted = changes @ z / (z @ z)
+    np.testing.assert_allclose(fitted[[0, -1]], change[[0, -1]], rtol=0.1)
+    # With a step the fit has more of the labels' mean.
+    teacher, fits = np.array(found["teacher"]), np.array(found["fitted"])
+    assert np.abs(fits[-3] - teacher).mean() < np.abs(fits[0] - teacher).mean()
+
+
+def test_the_parts_of_the_test_error_add_up(client: Client) -> None:
+    answer = client.get("/api/curves", params=SMALL).json()
+    for place in answer["positions"]:
+        whole = answer["errors"]["noise"] + place["missed"] + place["spread"]
+        assert whole == pytest.approx(place["test"], rel=1e-3)
+    assert answer["positions"][-1]["missed"] < answer["positions"][0]["missed"]
+
+
+def test_critical_steps_are_those_of_the_theory(client: Client) -> None:
+    state = State(**SMALL)
+    first, *_ = critical_steps(state.problem, state.sizes, count=3)
+    found = client.get("/api/critical", params=SMALL).json()["critical"]
+    assert found[0]["at"] == pytest.approx(float(state.sizes.step_exponent(first)), abs=1e-3)
+
+
+def test_the_inputs_spectrum_is_shown_and_can_be_drawn() -> None:
+    frame = views.solve_frame(State(n_samples=200, inputs="power(1)", alignment="eigenvalues").model_dump())
+    inputs = frame["inputs"]
+    eigenvalues, shares = inputs["eigenvalues"], inputs["teacher"]
+    assert eigenvalues == sorted(eigenvalues, reverse=True)
+    assert np.mean(shares) == pytest.approx(1)
+    assert shares[0] > 5 * shares[-1]
+    levels = inputs["editable"]["levels"]
+    assert len(levels) == views.LEVELS
+    assert levels == sorted(levels, reverse=True)
+    # What is written by hand comes back as it was written.
+    again = views.solve_frame(State(n_samples=200, inputs="levels(1.8, 0.9, 0.3)").model_dump())["inputs"]
+    assert again["editable"]["levels"] == pytest.approx([1.8, 0.9, 0.3])
+    assert again["eigenvalues"] == again["editable"]["levels"]
+    assert views.solve_frame(State(n_samples=200).model_dump())["inputs"]["isotropic"]
+
+
+def test_lines_of_theories_that_do_not_know_the_problem_are_left_out() -> None:
+    """The staircase knows isotropic inputs and one direction; the line without a step is that of random features."""
+    state = State(n_samples=200, inputs="levels(0.2, 1.8)")
+    frame = views.solve_frame(state.model_dump())
+    assert frame["levels"] == []
+    nodes = views.draft_nodes(state.n_samples)
+    solved = views.solve_points(state.model_dump(), [None, *nodes.tolist()], views.DRAFT)
+    drawn = views.assemble(state, frame, solved, nodes, True)
+    known = predict(state.problem, state.sizes, 0.0, state.ridge, theory="random_features").test_error[0, 0]
+    assert drawn["errors"]["panels"]["test"]["random_features"] == pytest.approx(known, rel=1e-3)
+    assert drawn["errors"]["panels"]["test"]["staircase"] == []
+
+
+def test_steps_without_a_theory_have_words_in_its_place() -> None:
+    state = State(n_samples=200, step_rule="sign")
+    frame = views.solve_frame(state.model_dump())
+    solved = views.solve_points(state.model_dump(), [None, *exponents()], views.DRAFT)
+    drawn = views.assemble(state, frame, solved, np.array(exponents()), True)
+    assert drawn["notes"] == ["the unified theory does not know sign steps: simulate them"]
+    assert drawn["positions"][40]["text"]["test"] == "–"
+    with pytest.raises(ValueError, match="sign steps"):
+        views.solve_spectrum(state.model_dump(), "features", exact=False)
+    assert views.solve_critical(state.model_dump()) == {"critical": []}
+
+
+def test_a_refusal_is_an_answer_for_the_page_and_a_status_for_others(client: Client) -> None:
+    asked = SMALL | {"inputs": "power(0.5)"}
+    for path, values in (("/api/second", asked), ("/api/curves", SMALL | {"ridge": -1.0})):
+        plain = client.get(path, params=values)
+        assert plain.status_code == 422
+        page = client.get(path, params=values, headers={"x-firststep-client": "page"})
+        assert page.status_code == 200
+        assert page.json() == {"refusal": plain.json()["detail"], "status": 422}
+
+
+def test_teachers_of_several_directions_have_a_mean_along_the_first() -> None:
+    state = State(n_samples=200, teacher="t1 + t1*t2", noise_std=0.1)
+    frame = views.solve_frame(state.model_dump())
+    assert frame["wanted"][1] == pytest.approx(1)
+    assert frame["tail"] == pytest.approx(1)
+    assert frame["best_linear"] == pytest.approx(1.01)
+    assert frame["levels"] == []
+    # t1 t2 has no gradient in the mean: nothing that one step sees.
+    blind = views.solve_frame(State(n_samples=200, teacher="t1*t2").model_dump())
+    assert np.abs(blind["wanted"]).max() == 0
+
+
+def test_the_second_step_is_the_prediction(client: Client) -> None:
+    asked = SMALL | {"teacher": "t1 + t1*t2", "step_exponent": 0.35}
+    found = client.get("/api/second", params=asked).json()
+    state = State(**asked)
+    steps = {"step_exponents": 0.35, "ridges": state.ridge, "next_step_exponents": [-0.1, 0.5]}
+    with pytest.warns(OutsideTheoryWarning, match="a second step can see"):
+        exact = predict(state.problem, state.sizes, **steps)
+    del steps["next_step_exponents"]
+    with pytest.warns(OutsideTheoryWarning, match="a second step can see"):
+        one = predict(state.problem, state.sizes, **steps)
+    errors = found["panels"]["test"]["errors"]
+    assert [errors[0], errors[-1]] == pytest.approx(exact.test_error[:, 0].tolist(), rel=1e-4)
+    assert found["panels"]["test"]["bar"][-1] == pytest.approx(exact.values["test_error_bar"][1, 0], rel=1e-3)
+    assert found["panels"]["train"]["one_step"] == pytest.approx(one.train_error[0, 0], rel=1e-4)
+    keys = [line["key"] for line in found["overlaps"]["lines"]]
+    assert keys == ["top1_t1", "top1_t2", "top2_t1", "top2_t2"]
+    assert "lowers the test error" in found["positions"][-1]["text"]["told"]
+
+
+def test_a_second_step_is_simulated_and_kept(tmp_path: Path) -> None:
+    state = State(
+        n_samples=80, teacher="t1 + t1*t2", noise_std=0.1, step_exponent=0.3, next_step_exponent=0.4
+    )
+    experiment = parse(as_toml(state, 2, theory=False))
+    path = str(tmp_path / "store.db")
+    with open_store(path) as store:
+        run(experiment, store, jobs=1)
+    points = stored(state.model_dump(), path)
+    assert points["points"] is None
+    second = points["second"]
+    assert second["exponents"] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert second["replicas"] == 2
+    assert second["test"]["mean"][-1] < second["test"]["mean"][0]
+    assert 0 <= second["top2_t2"]["mean"][-1] <= 1
 
 
 def test_only_its_own_name_is_answered(client: Client) -> None:
@@ -213,6 +379,127 @@ def test_only_the_page_may_change_anything(client: Client) -> None:
     assert client.get("/api/simulations").status_code == 405
 
 
+@pytest.mark.parametrize(
+    "host", ["[::1].evil", "[::1]evil:80", "127.0.0.1:80:80", "localhost:evil", "[::1", "evil:80"]
+)
+def test_names_that_only_begin_like_its_own_are_refused(client: Client, host: str) -> None:
+    assert client.get("/api/choices", headers={"host": host}).status_code == 400
+
+
+def test_its_own_name_with_and_without_a_port(client: Client) -> None:
+    for host in ("127.0.0.1", "localhost:8765", "[::1]", "[::1]:80", "LOCALHOST"):
+        assert client.get("/api/choices", headers={"host": host}).status_code == 200
+
+
+def test_other_sites_cannot_make_it_compute(client: Client) -> None:
+    for site in ("cross-site", "same-site"):
+        assert client.get("/api/choices", headers={"sec-fetch-site": site}).status_code == 403
+        # A link to the page itself is no attack.
+        assert client.get("/", headers={"sec-fetch-site": site}).status_code == 200
+    for origin in ("http://[", "http://evil.example", "null", "//[x]"):
+        found = client.get("/api/choices", headers={"origin": origin})
+        assert found.status_code == 403, origin
+
+
+def half_open(
+    base: str, count: int, text: bytes = b"GET /api/choices HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+) -> list[socket.socket]:
+    """Connections that send a part of a request."""
+    port = int(base.rpartition(":")[2])
+    found = []
+    for _ in range(count):
+        one = socket.create_connection(("127.0.0.1", port))
+        one.sendall(text)
+        found.append(one)
+    return found
+
+
+def test_half_sent_requests_keep_nobody_out(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_LIMIT", 1.0)
+    sockets = half_open(client.base, 250)
+    try:
+        with Client(client.app) as other:
+            other.base = client.base
+            assert other.get("/api/choices").status_code == 200
+        time.sleep(1.6)
+        assert len(connections.Connection.waiting) <= 2, "they are closed in time"
+        for one in sockets:
+            one.settimeout(5)
+            # Closed by the server, with or without a farewell.
+            with contextlib.suppress(ConnectionError):
+                assert one.recv(1) == b""
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def test_a_body_that_does_not_come_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wall, "BODY_LIMIT", 0.5)
+    head = b"POST /api/simulations HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-length: 900\r\n"
+    (one,) = half_open(client.base, 1, head + b"content-type: application/json\r\n\r\n{")
+    one.settimeout(10)
+    with contextlib.suppress(ConnectionError):
+        assert not one.recv(4096).startswith(b"HTTP/1.1 2")
+    one.close()
+
+
+def test_a_line_break_in_a_function_is_a_blank(client: Client) -> None:
+    state = State(activation="relu(x)\n + 0.1*x", n_samples=60)
+    assert parse(as_toml(state)).problem.activation == "relu(x) + 0.1*x"
+    started = client.post(
+        "/api/simulations",
+        json={"state": state.model_dump(exclude={"step_size"}), "replicas": 2},
+        headers=token(client),
+    )
+    assert started.status_code == 201, started.text
+    assert wait_for(client, started.json()["id"])["status"] == "finished"
+
+
+def test_an_empty_host_is_refused() -> None:
+    with pytest.raises(ValueError, match="would listen everywhere"):
+        server.serve("", 0, store="store.db")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+def test_a_killed_server_leaves_nobody_at_work(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "firststep", "explore", "--no-open", "--port", "0", "--workers", "1"]
+    process = subprocess.Popen(
+        [*command, "--store", str(tmp_path / "store.db")],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stderr is not None
+        base = re.search(r"http://[\d.:]+", process.stderr.readline())[0]  # type: ignore[index]
+        page = requests.get(base, timeout=30).text
+        key = re.search(r'name="firststep-token" content="([^"]+)"', page)[1]  # type: ignore[index]
+        asked = {"state": {"n_samples": 1200}, "replicas": 8}
+        headers = {"x-firststep-token": key}
+        answer = requests.post(f"{base}/api/simulations", json=asked, headers=headers, timeout=30)
+        assert answer.status_code == 201, answer.text
+        time.sleep(2.5)
+    finally:
+        process.kill()
+        process.communicate()
+    deadline = time.monotonic() + 5
+    while (left := members(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+
+
+def members(session: int) -> list[str]:
+    """Processes of a session that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    found.append(entry.name)
+    return found
+
+
 def test_sizes_of_requests_are_capped(client: Client) -> None:
     assert client.get("/api/curves", params={"teacher": "x" * 5000}).status_code == 414
     big = json.dumps({"state": {}, "more": "x" * 20_000})
@@ -232,11 +519,11 @@ def test_sizes_of_requests_are_capped(client: Client) -> None:
 
 
 def test_rates_are_capped() -> None:
-    wall = server._Wall(None, ["localhost"])
-    allowed = [wall._allowed("someone") for _ in range(int(server.BURST) + 50)]
-    assert all(allowed[: int(server.BURST)])
+    guard = wall.Wall(None, ["localhost"])
+    allowed = [guard._allowed("someone") for _ in range(int(wall.BURST) + 50)]
+    assert all(allowed[: int(wall.BURST)])
     assert not all(allowed)
-    assert wall._allowed("another")
+    assert guard._allowed("another")
 
 
 class _Tags(HTMLParser):
@@ -284,9 +571,9 @@ def test_the_page_is_strict_and_asks_nobody_else(client: Client) -> None:
 
 def test_no_mathematics_in_the_page() -> None:
     """Numbers come from the server: the page may place them, but not compute logarithms or powers."""
-    code = "".join((PAGE / name).read_text() for name in ("app.js", "charts.js"))
+    code = "".join((PAGE / name).read_text() for name in pages.SCRIPTS)
     used = set(re.findall(r"Math\.(\w+)", code))
-    assert used <= {"min", "max", "round", "floor", "abs"}
+    assert used <= {"min", "max", "round", "floor", "ceil", "abs"}
 
 
 def test_symbols_are_explained_as_in_the_table() -> None:
@@ -307,6 +594,27 @@ def test_presets_can_be_computed(name: str) -> None:
     assert frame["random_features"]["test"] == pytest.approx(found["test"][0], rel=2e-2)
 
 
+def test_controls_are_made_of_the_declared_fields() -> None:
+    offered = choices()
+    assert [entry["name"] for entry in offered["fields"]] == [field.name for field in FIELDS]
+    json.dumps(offered, allow_nan=False)
+    for field in FIELDS:
+        assert offered["defaults"][field.name] == field.start
+        assert offered["help"][field.name] == field.help
+        for value in field.choices or field.examples:
+            assert getattr(State(**{field.name: value}), field.name) == value
+
+
+def test_words_are_read_and_refused_as_elsewhere() -> None:
+    assert State(inputs="levels( .3, 1.7 )").setting["inputs"] == "levels(0.3, 1.7)"
+    with pytest.raises(ValueError, match=r"inputs must be one of isotropic, power"):
+        State(inputs="flat")
+    copies = [made(State(inputs="power(0.5)")) for made in (as_toml, as_python, as_command)]
+    assert ['inputs = "power(0.5)"' in copies[0], "inputs='power(0.5)'" in copies[1]] == [True, True]
+    assert "--inputs 'power(0.5)'" in copies[2]
+    assert not any("inputs" in made(State()) for made in (as_toml, as_python, as_command))
+
+
 def test_ladders_are_inside_the_limits() -> None:
     for name, values in ladders().items():
         assert values == sorted(set(values))
@@ -325,7 +633,7 @@ def test_ladders_are_inside_the_limits() -> None:
 def test_the_same_thing_elsewhere(state: State) -> None:
     import click.testing
 
-    from firststep import cli
+    from firststep.cli import app as cli
     from firststep.experiment import expand, parse
 
     (point, *_) = expand(parse(as_toml(state)))
@@ -353,7 +661,7 @@ def wait_for(client: Client, identity: str, seconds: float = 60) -> dict[str, An
 
 def test_simulate_and_reuse(client: Client, store: str) -> None:
     headers = token(client)
-    assert client.get("/api/simulated", params=SMALL).json() == {"points": None}
+    assert client.get("/api/simulated", params=SMALL).json() == {"points": None, "second": None}
     asked = {"state": SMALL, "replicas": 3}
     job = client.post("/api/simulations", json=asked, headers=headers)
     assert job.status_code == 201
@@ -398,6 +706,19 @@ def test_a_simulation_that_would_not_fit_is_refused(client: Client, n: float, re
     assert reason in answer.json()["detail"]
     with pytest.raises(RefusedError):
         check_budget(State(n_samples=n), 32)
+
+
+def test_a_refused_simulation_asks_for_what_the_menu_has() -> None:
+    asked = set()
+    for n in (1500, 2000, 3000, 4000):
+        try:
+            check_budget(State(n_samples=n), 32)
+        except RefusedError as refusal:
+            asked |= {int(count) for count in re.findall(r"ask for (\d+) replicas", str(refusal))}
+    menu = re.search(r'<select id="replicas".*?</select>', (PAGE / "index.html").read_text())
+    assert menu
+    assert asked
+    assert asked <= {int(count) for count in re.findall(r"<option[^>]*>(\d+)", menu[0])}
 
 
 def test_overtaken_requests_are_never_started() -> None:
@@ -551,7 +872,7 @@ def test_its_own_schema_finds_no_500(
         raise RefusedError("not in this test")
 
     monkeypatch.setattr(app.state.simulations, "start", refuse)
-    monkeypatch.setattr(server, "RATE", 1e9)
+    monkeypatch.setattr(wall, "RATE", 1e9)
     seen = set()
     with running(app) as client:
         schema = schemathesis.openapi.from_url(f"{client.base}/api/openapi.json")
@@ -584,16 +905,28 @@ def test_the_static_version(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert "files written" in done.stderr
-    site = tmp_path / "site"
-    assert 'content="static"' in (site / "index.html").read_text()
-    choices = json.loads((site / "data" / "choices.json").read_text())
-    for p in range(len(choices["presets"])):
-        curves = json.loads((site / "data" / f"curves-{p}-0-0.json").read_text())
-        assert len(curves["positions"]) == len(exponents())
-        spectra = json.loads((site / "data" / f"spectra-features-{p}-0.json").read_text())
+    assert "index.html written" in done.stderr
+    text = (tmp_path / "site" / "index.html").read_text()
+    assert 'content="static"' in text
+    assert len(text) < 3e6
+    packed = json.loads(re.search(r"window\.firststepData = (.*?);</script>", text)[1])  # type: ignore[index]
+    parts = {name: json.loads(gzip.decompress(base64.b64decode(part))) for name, part in packed.items()}
+    for p in range(len(parts["choices"]["presets"])):
+        assert len(parts[f"curves-{p}-0-0"]["positions"]) == len(exponents())
+        spectra = parts[f"spectra-features-{p}-0"]
         assert len(spectra["nearest"]) == len(exponents())
-        assert spectra["spectra"]
+        # Refined, not those of a moving slider.
+        assert not any(spectrum["draft"] for spectrum in spectra["spectra"])
+        assert len(parts[f"network-{p}"]["readout"]) == 9
+        assert parts[f"critical-{p}-0"]["critical"]
+
+
+def test_the_page_is_one_script_without_names_that_meet() -> None:
+    code = bundle()
+    assert not re.search(r"^(import|export) ", code, re.MULTILINE)
+    named = re.findall(r"^(?:async )?(?:const|let|function|class) (\w+)", code, re.MULTILINE)
+    assert len(named) > 100
+    assert len(named) == len(set(named))
 
 
 def test_answers_are_not_held_back_by_the_system() -> None:
@@ -619,7 +952,7 @@ def test_answers_are_not_held_back_by_the_system() -> None:
 def test_the_network_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     import click.testing
 
-    from firststep.cli_explore import explore
+    from firststep.cli.explore import explore
 
     calls = []
     monkeypatch.setattr(server, "serve", lambda *args, **options: calls.append((args, options)))
@@ -628,3 +961,25 @@ def test_the_network_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     loud = click.testing.CliRunner().invoke(explore, ["--no-open", "--host", "0.0.0.0"])
     assert "open to everyone" in loud.output
     assert calls[0][0][0] == "127.0.0.1"
+
+
+def test_what_takes_too_long_is_a_status_for_programs_and_an_answer_for_the_page() -> None:
+    """A browser writes every status above 400 into its console, as if something were broken."""
+    from firststep.explorer import app
+    from firststep.explorer.pool import TooSlowError
+    from firststep.explorer.service import Service
+
+    async def ask(error: Exception, client: str) -> tuple[int, dict[str, Any], str | None]:
+        async def work() -> Any:
+            raise error
+
+        answer = await app._answer(Service(None), client, "curves", work)  # type: ignore[arg-type]
+        return answer.status_code, json.loads(bytes(answer.body)), answer.headers.get("retry-after")
+
+    for error, words in ((TooSlowError("took longer"), "took longer"), (MemoryError(), "memory")):
+        status, told, retry = asyncio.run(ask(error, ""))
+        assert (status, retry) == (503, "1")
+        assert words in told["detail"]
+        status, told, _ = asyncio.run(ask(error, "page"))
+        assert (status, told["status"]) == (200, 503)
+        assert words in told["refusal"]

@@ -22,7 +22,8 @@ from firststep.figures import (
     render,
     save,
 )
-from firststep.problem import Outcome, Problem, Sizes
+from firststep.results import Outcome
+from firststep.setting import Problem, Sizes
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -122,11 +123,8 @@ def test_problems_are_told_apart():
     other = Problem("relu", "h1", noise_std=0.5)
     figure = errors_against_step([outcome("unified", [0, 0.2]), outcome("unified", [0, 0.2], problem=other)])
     labels = [s.label for s in figure.panels[0].series if "teacher" in s.label]
-    assert labels == [
-        "relu network, teacher h1 + h2/sqrt(2), noise 0.5",
-        "relu network, teacher h1, noise 0.5",
-    ]
-    assert figure.title == "n = 1000, d = 500, N = 750, λ = 0.1"
+    assert labels == ["teacher h1 + h2/sqrt(2)", "teacher h1"]
+    assert figure.title == "relu network, noise 0.5\nn = 1000, d = 500, N = 750, λ = 0.1"
 
 
 def test_thresholds_can_be_chosen_or_left_out():
@@ -227,6 +225,8 @@ def test_drawing_uses_the_given_axes_and_no_global_figure():
     from matplotlib import _pylab_helpers
     from matplotlib.figure import Figure as Canvas
 
+    # Other tests of this process may have left figures of their own.
+    before = list(_pylab_helpers.Gcf.figs)
     figure = errors_against_step([outcome("unified", [0, 0.5]), outcome("simulation", [0.1], stderr=True)])
     canvas = Canvas()
     axes = canvas.subplots(1, 2)
@@ -234,7 +234,7 @@ def test_drawing_uses_the_given_axes_and_no_global_figure():
     assert axes[1].get_ylabel() == "test error"
     np.testing.assert_array_equal(axes[0].lines[-1].get_ydata(), drawn(figure, "points")[0].y)
     draw(figure)
-    assert not _pylab_helpers.Gcf.figs
+    assert list(_pylab_helpers.Gcf.figs) == before
     with pytest.raises(ValueError, match="2 panels, got 1 axes"):
         draw(figure, axes[0])
 
@@ -484,3 +484,72 @@ def test_names_stand_in_place_of_numbers():
     assert [label.get_text() for label in ax.get_xticklabels()] == ["one gradient\nstep", r"two \$"]
     assert ax.get_xlim() == (-0.7, 1.7)
     assert Figure.from_dict(Figure("", (panel,)).to_dict()).panels[0] == panel
+
+
+def test_axes_of_ones_own_take_their_sizes_from_rcparams():
+    from matplotlib.figure import Figure as Canvas
+
+    outcomes = [outcome("unified", [0.1, 0.2, 0.3]), outcome("simulation", [0.1, 0.3], stderr=True)]
+    figure = errors_against_step(outcomes, quantities=["test_error"])
+    with matplotlib.rc_context({"font.size": 8, "lines.linewidth": 1.1, "legend.fontsize": 7}):
+        canvas = Canvas(figsize=(3.3, 2.6), layout="constrained")
+        (ax,) = draw(figure, canvas.subplots())
+        canvas.draw_without_rendering()
+    sizes = {text.get_fontsize() for text in [ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels()]}
+    assert sizes == {8.0}
+    legend = ax.get_legend()
+    assert legend is not None
+    assert {text.get_fontsize() for text in legend.get_texts()} == {7.0}
+    assert max(line.get_linewidth() for line in ax.lines) <= 1.1
+    # Below the axes and within the figure: it covers no point, and nothing is cut.
+    box, inside = legend.get_window_extent(), canvas.bbox
+    assert box.y1 < ax.xaxis.label.get_window_extent().y0 + 1
+    assert all(inside.x0 <= part.x0 and part.x1 <= inside.x1 and part.y0 >= inside.y0 for part in (box,))
+
+
+def test_numbers_of_a_logarithmic_axis_stand_on_one_line_and_are_powers():
+    from matplotlib.figure import Figure as Canvas
+
+    def labels(low, high):
+        panel = Panel([Series("line", x=[low, high], y=[1, 2])], x_scale="log", x_range=(low, high))
+        canvas = Canvas(figsize=(5, 3), layout="constrained")
+        ax = draw_panel(panel, canvas.subplots())
+        canvas.draw_without_rendering()
+        shown = [t for t in [*ax.get_xticklabels(), *ax.get_xticklabels(minor=True)] if t.get_text()]
+        return [t.get_text() for t in shown], {round(t.get_window_extent().y1, 0) for t in shown}
+
+    texts, lines = labels(400, 5000)
+    assert sorted(texts, key=float) == ["500", "1000", "2000", "5000"]
+    assert len(lines) == 1
+    assert set(labels(0.001, 2000)[0]) >= {"10⁻²", "1", "10²"}
+    assert "500" not in labels(0.001, 2000)[0]
+
+
+def test_ordered_settings_have_an_ordered_ramp():
+    several = outcome("unified", [0.1, 0.2], ridges=(0.01, 0.1, 1.0))
+    roles = [s.role for s in errors_against_step(several).panels[0].series if s.label.startswith("λ")]
+    assert roles == ["ramp:0.000", "ramp:0.500", "ramp:1.000"]
+    problems = [
+        outcome("unified", [0.1, 0.2], problem=Problem(name, "h1")) for name in ("relu", "tanh", "erf")
+    ]
+    named = [s.role for s in errors_against_step(problems).panels[0].series if s.label and s.role != "linear"]
+    assert named == ["setting1", "setting2", "setting3"]
+
+
+def test_what_settings_have_in_common_stands_in_the_title():
+    rows = [
+        outcome("unified", [0.1, 0.2], problem=Problem("relu", "h1", noise_std=0.5, rows=rows))
+        for rows in ("gaussian", "sphere")
+    ]
+    figure = errors_against_step(rows)
+    assert figure.title.splitlines()[0] == "relu network, teacher h1, noise 0.5"
+    labels = [s.label for s in figure.panels[0].series if s.label]
+    assert labels[:2] == ["gaussian rows", "sphere rows"]
+
+
+def test_callables_are_shown_by_their_name():
+    def bumpy(x):
+        return np.tanh(x) + np.sin(x) / 3
+
+    title = errors_against_step(outcome("unified", [0.1], problem=Problem(bumpy, "h1"))).title
+    assert title.startswith("bumpy network, teacher h1")

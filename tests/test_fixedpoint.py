@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from firststep.fixedpoint import ConvergenceError, solve
+from firststep.numerics.fixedpoint import ConvergenceError, Equations, solve
 
 
 def golden(shift):
@@ -23,7 +23,7 @@ def root(shift):
 def test_a_batch_converges():
     shift = np.array([0.01, 1.0, 30.0])
     newton, plain = golden(shift)
-    found = solve(newton, plain, np.full((3, 1), 1e-3), tolerance=1e-12)
+    found = solve(Equations(newton, plain), np.full((3, 1), 1e-3), tolerance=1e-12)
     assert np.allclose(found.value[:, 0], root(shift), rtol=1e-12)
     assert np.all(found.residual <= 1e-12)
     assert 1 <= found.iterations < 20
@@ -32,14 +32,14 @@ def test_a_batch_converges():
 def test_complex_values():
     shift = np.array([1.0 + 0.5j])
     newton, plain = golden(shift)
-    found = solve(newton, plain, np.ones((1, 1), dtype=complex))
+    found = solve(Equations(newton, plain), np.ones((1, 1), dtype=complex))
     assert abs(found.value[0, 0] - root(shift)[0]) < 1e-11
 
 
 def test_the_last_step_is_taken_for_free():
     shift = np.array([1.0])
     newton, plain = golden(shift)
-    loose = solve(newton, plain, np.ones((1, 1)), tolerance=1e-4, plain_rounds=3)
+    loose = solve(Equations(newton, plain), np.ones((1, 1)), tolerance=1e-4, plain_rounds=3)
     assert abs(loose.value[0, 0] - root(shift)[0]) < 1e-8 < loose.residual[0] + 1e-4
 
 
@@ -54,7 +54,7 @@ def test_a_lost_newton_is_rescued():
         # For a while the steps lead away, ever worse.
         return (step if len(calls) > 4 else np.full_like(step, 1.0)), residual
 
-    found = solve(misled, plain, np.ones((2, 1)), tolerance=1e-12)
+    found = solve(Equations(misled, plain), np.ones((2, 1)), tolerance=1e-12)
     assert np.allclose(found.value[:, 0], root(shift), rtol=1e-12)
 
 
@@ -68,7 +68,7 @@ def test_steps_that_are_no_numbers_are_rescued():
         calls.append(0)
         return (step if len(calls) > 2 else np.full_like(step, np.inf)), residual
 
-    assert np.allclose(solve(broken, plain, np.ones((1, 1))).value, root(shift))
+    assert np.allclose(solve(Equations(broken, plain), np.ones((1, 1))).value, root(shift))
 
 
 def test_failure_names_the_remedy_and_brings_the_value():
@@ -76,12 +76,14 @@ def test_failure_names_the_remedy_and_brings_the_value():
         ConvergenceError, match=r"no solution of this after 5 rounds \(residual 1.0e\+00\): do that"
     ) as caught:
         solve(
-            lambda x, index: (np.zeros_like(x), np.ones(len(x))),
-            lambda x, index: x,
+            Equations(
+                lambda x, index: (np.zeros_like(x), np.ones(len(x))),
+                lambda x, index: x,
+                what="this",
+                remedy="do that",
+            ),
             np.full((2, 3), 7.0),
             max_iter=5,
-            what="this",
-            remedy="do that",
         )
     assert caught.value.value.shape == (2, 3)
     assert np.all(caught.value.residual == 1)
@@ -97,6 +99,6 @@ def test_only_the_unsolved_are_worked_on():
         return newton(x, index)
 
     start = np.array([[root(shift[0])], [1e-6]])
-    solve(counted, plain, start, tolerance=1e-12, plain_rounds=0)
+    solve(Equations(counted, plain), start, tolerance=1e-12, plain_rounds=0)
     assert worked[0] == 2
     assert worked[-1] == 1

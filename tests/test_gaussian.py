@@ -4,6 +4,7 @@ import ast
 import copy
 import math
 import pickle
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ from firststep.gaussian import (
     monomial_in_hermite,
     names,
 )
+from firststep.gaussian.kinks import find_kinks
 
 ROOT_2PI = math.sqrt(2 * math.pi)
 SELU = (1.0507009873554805, 1.6732632423543772)
@@ -888,8 +890,33 @@ def test_callable_with_kinks():
     assert_close(f.gaussian_moments(1.3, 0.4), wanted.gaussian_moments(1.3, 0.4), 1e-12)
     two = function(lambda x: np.clip(x, 0.0, 0.01), kinks=(0.0, 0.01))
     assert_close(two.derivative(np.array([-1e-4, 1e-4, 0.0099, 0.0101])), [0, 1, 1, 0], 1e-8)
-    with pytest.raises(ValueError, match="kinks"):
-        function(shifted_relu)
+    assert function(shifted_relu).kinks == (0.3,)
+    with pytest.raises(ValueError, match=r"kinks|derivative"):
+        function(shifted_relu, kinks=[0.4])
+
+
+@pytest.mark.parametrize(
+    ("call", "kinks"),
+    [
+        (lambda x: np.maximum(x, 0), (0.0,)),
+        (lambda x: np.maximum(x - math.sqrt(2), 0) ** 2, (math.sqrt(2),)),
+        (lambda x: np.clip(x, -1, 1), (-1.0, 1.0)),
+        (lambda x: np.where(x > 1 / 3, 1.0, np.sin(x)), (1 / 3,)),
+        (np.tanh, ()),
+        (lambda x: np.sin(20 * x), ()),
+        (lambda x: x**5 - np.exp(x), ()),
+    ],
+)
+def test_kinks_of_callables_are_found(call, kinks):
+    assert find_kinks(call, 8) == pytest.approx(kinks, abs=1e-6)
+
+
+def test_a_callable_with_a_kink_needs_no_more_words():
+    found, known = function(lambda x: np.maximum(x, 0)), function("relu")
+    assert found.kinks == (0.0,)
+    assert found.second_moment == pytest.approx(known.second_moment, rel=1e-14)
+    np.testing.assert_allclose(found.hermite(8), known.hermite(8), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(found.derivative(np.array([-1.0, 1.0])), [0, 1], atol=1e-9)
 
 
 def test_callables_do_not_touch_their_argument():
@@ -913,9 +940,9 @@ def test_callables_do_not_touch_their_argument():
         (lambda x: x[:-1], {}, "in the shape of its argument"),
         (lambda x: x + 1j, {}, "real numbers"),
         (lambda x: np.exp(x**2), {}, "not finite|not square-integrable"),
-        (lambda x: np.tanh(40 * x), {}, "give derivative="),
+        (lambda x: np.tanh(40 * x), {}, "write function.f, derivative="),
         (np.tanh, {"derivative": np.cos}, "is not its derivative"),
-        (np.abs, {"derivative": np.sign}, "kinks"),
+        (np.abs, {"derivative": np.sign, "kinks": [0.5]}, "kinks"),
         (lambda x: x.astype(np.float32) ** 2 * np.tanh(x.astype(np.float32)), {}, "did not settle"),
         (np.tanh, {"kinks": [math.nan]}, "finite"),
     ],
@@ -1064,3 +1091,57 @@ def test_callables_are_told_apart_by_their_values():
     assert first.spec == second.spec
     assert first != second
     assert first == function(lambda y: np.tanh(y) + 0, name="f")
+
+
+@pytest.mark.parametrize(
+    "text", ["relu(1/x)", "relu(1/(x - 0.3))", "abs(x)**-0.5", "relu(1/x - 3)", "1/abs(x)"]
+)
+def test_growth_at_a_kink_that_no_rule_sees_is_refused(text: str) -> None:
+    """E f^2 is infinite, and yet two levels of a rule agreed on 958 for the first."""
+    with pytest.raises(ValueError, match=r"not square-integrable: near x = \S+ it grows like|is not finite"):
+        function(text)
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-3, 3e-4, 4e-5])
+def test_a_narrow_bump_is_right_or_refused(width: float) -> None:
+    """Two levels of a rule may both hit, or both miss, what is narrower than the distance of their nodes."""
+    for place in (1.2345, 0.1, -0.7071, 2.0):
+        text = f"30*exp(-{1 / width**2!r}*(x - {place})**2) + x"
+        density = math.exp(-(place**2) / 2) / math.sqrt(2 * math.pi)
+        # Up to terms of second order in the width.
+        power = 1 + density * math.sqrt(math.pi) * width * (900 / math.sqrt(2) + 60 * place)
+        mean = 30 * density * math.sqrt(math.pi) * width
+        try:
+            found = function(text, centre=False)
+        except ValueError as error:
+            assert re.search(r"varies too fast|did not settle", str(error))  # noqa: PT017
+        else:
+            assert found.second_moment == pytest.approx(power, rel=20 * width)
+            assert found.mean == pytest.approx(mean, rel=20 * width, abs=1e-9)
+
+
+def test_a_callable_with_a_narrow_bump_is_right_or_refused() -> None:
+    for place in (1.2345, 0.1, -0.7071, 2.0):
+
+        def bump(x, place=place):
+            return 30 * np.exp(-1e6 * (x - place) ** 2) + x
+
+        def slope(x, place=place):
+            return -6e7 * (x - place) * np.exp(-1e6 * (x - place) ** 2) + 1
+
+        density = math.exp(-(place**2) / 2) / math.sqrt(2 * math.pi)
+        power = 1 + density * math.sqrt(math.pi) * 1e-3 * (900 / math.sqrt(2) + 60 * place)
+        try:
+            found = function(bump, derivative=slope, centre=False).second_moment
+        except ValueError:
+            # Its averages, or its derivative, cannot be had by numbers.
+            continue
+        assert found == pytest.approx(power, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tanh(5*x) + sin(3*x)", "exp(x**2/5)", "sqrt(abs(x))", "sign(x)*x**2", "min(relu(x), 1)", "gelu(x)*x"],
+)
+def test_what_is_well_behaved_is_not_refused(text: str) -> None:
+    assert function(text).second_moment > 0

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firststep import network
+from firststep import arrays as network
+from firststep.arrays import population
+from firststep.arrays import ridge as ridge_module
+from firststep.arrays.scaled import ScaledActivation
 from firststep.gaussian import Function, function
-from firststep.network import population
-from firststep.network import ridge as ridge_module
-from firststep.network.scaled import ScaledActivation
 
 ACTIVATIONS = ("relu", "erf", "tanh", "softplus", "elu", "identity", "hermite(0, 1, 0.5, 0.2)", "abs", "sin")
 
@@ -423,9 +423,8 @@ def test_one_spike_is_all_that_a_step_adds_to_a_linear_network(count):
     inputs, labels, weights, readout, beta = arrays()
     activation = function("identity")
     step = network.gradient_step(inputs, labels, weights, readout, activation, 0.0)
-    model = network.spiked_network(
-        inputs, weights, readout, step.direction, beta, activation, function("tanh"), 0.09
-    )
+    before = network.OneStep(weights, readout, step.direction, beta, activation, function("tanh"), 0.09)
+    model = network.spiked_network(inputs, before)
     after = network.features(inputs, weights + 2.5 * step.gradient, activation)
     np.testing.assert_allclose(
         model.features(network.spike_coefficients(activation, 2.5, count)), after, atol=1e-12
@@ -441,12 +440,12 @@ def test_spiked_models_have_the_test_error_of_a_large_sample(name, kind):
     strengths = np.array([3.0, -2.0, 1.5])
     rng = np.random.default_rng(12)
     fresh = rng.standard_normal((200000, 30))
-    common = weights, readout, direction, beta, activation, teacher, 0.09
+    before = network.OneStep(weights, readout, direction, beta, activation, teacher, 0.09)
     if kind == "network":
-        model = network.spiked_network(inputs, *common)
+        model = network.spiked_network(inputs, before)
         design = activation(fresh @ weights.T)
     else:
-        model = network.gaussian_equivalent(inputs, rng.standard_normal((60, 25)), *common)
+        model = network.gaussian_equivalent(inputs, rng.standard_normal((60, 25)), before)
         design = activation.hermite(2)[1] * fresh @ weights.T
         design += math.sqrt(activation.tail(2)) * rng.standard_normal(design.shape)
     path, exact = model.fit(labels, [0.1, 1.0, 10.0], strengths)
@@ -460,9 +459,8 @@ def test_spiked_models_have_the_test_error_of_a_large_sample(name, kind):
 
 def test_spiked_model_refuses_more_spikes_than_it_was_made_for():
     inputs, labels, weights, readout, beta = arrays()
-    model = network.spiked_network(
-        inputs, weights, readout, beta, beta, function("relu"), function("h1"), 0.0, spikes=1
-    )
+    before = network.OneStep(weights, readout, beta, beta, function("relu"), function("h1"), 0.0)
+    model = network.spiked_network(inputs, before, spikes=1)
     with pytest.raises(ValueError, match="made for 1 spikes, got 2"):
         model.fit(labels, [1.0], [1.0, 1.0])
 

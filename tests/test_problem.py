@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firststep import Outcome, Problem, Sizes, function, predict
-from firststep.problem import OutsideTheoryWarning, ridges_of, step_sizes_of
+from firststep.setting import OutsideTheoryWarning, ridges_of, step_sizes_of
 from firststep.theory import THEORIES
 
 SETTING = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5)
@@ -24,7 +24,7 @@ SIZES = Sizes(1000, 500, 800)
     ("name", "value", "message"),
     [
         ("rows", "uniform", "rows must be one of gaussian, sphere; got 'uniform'"),
-        ("readout", "ones", "readout must be one of gaussian, rademacher, constant; got 'ones'"),
+        ("readout", "ones", "readout must be one of gaussian, rademacher, constant.*; got 'ones'"),
         ("initial_output", 1, "initial_output must be one of vanishing, order_one; got 1"),
         ("noise_std", -0.1, "noise_std must be finite and not negative, got -0.1"),
         ("noise_std", math.nan, "noise_std must be finite and not negative, got nan"),
@@ -268,7 +268,7 @@ def test_outcome_to_look_at(outcome):
     assert repr(outcome).startswith("Outcome(simulation: 2 step sizes x 3 ridges; train_error")
     html = outcome._repr_html_()
     assert html.count("<tr>") == 7
-    assert "<caption>simulation</caption>" in html
+    assert f"<caption>simulation: {outcome.problem.title}</caption>" in html
     assert "nan" not in html
     assert outcome.weights_top[1, 0] == 3
     assert outcome.step_exponents == pytest.approx([-math.inf, 1 / 3])
@@ -287,7 +287,7 @@ def test_predict_names_the_theories():
 
 def test_predict_says_once_what_is_outside_the_theory():
     with pytest.warns(OutsideTheoryWarning) as caught:
-        found = predict(Problem("relu", "h2"), Sizes(10, 2000, 3000), 0.0, theory="random_features")
+        found = predict(Problem("relu", "h2"), Sizes(10, 2000, 3000), 0.0, theory="staircase")
     assert len(caught) == len(found.notes) == 3
     # The warning points at the caller, not into the package.
     assert caught[0].filename == __file__
@@ -298,3 +298,30 @@ def test_predict_is_quiet_inside_the_theory():
     assert found.notes == ()
     assert found.ridges.tolist() == [0.1]
     assert found.step_exponents == pytest.approx([0.1, 0.2])
+
+
+@pytest.mark.parametrize("constant", ["0*x", [1.0], "2 + 0*h1"])
+def test_a_constant_activation_is_refused(constant):
+    with pytest.raises(ValueError, match="is constant"):
+        Problem(constant, "h1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "unknown"),
+    [
+        ({"step_rule": "sign"}, "sign steps: simulate them"),
+        ({"fit_sample": "step"}, "a fit on the step's own sample: simulate it"),
+    ],
+)
+@pytest.mark.parametrize("theory", ["unified", "staircase", "random_features"])
+def test_what_no_theory_knows_is_refused_in_words(fields: dict[str, str], unknown: str, theory: str) -> None:
+    with pytest.raises(ValueError, match=f"the {theory} theory does not know {unknown}"):
+        predict(Problem("relu", "h1", **fields), Sizes(200, 100, 150), [1.0], theory=theory)
+
+
+@pytest.mark.parametrize("words", ["isotropic", "power(0)", "levels(2, 2)", "values(3)"])
+def test_isotropic_inputs_are_known_by_any_words(words: str) -> None:
+    problem = Problem("relu", "h1", inputs=words)
+    assert problem.isotropic
+    assert problem.covariance(10).isotropic
+    assert not Problem("relu", "h1", inputs="power(1)").isotropic

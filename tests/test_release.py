@@ -60,7 +60,7 @@ def test_the_wheel_is_the_package(folder: Path) -> None:
     }
     assert inside == wanted
     assert strangers(sorted(inside)) == []
-    assert {"firststep/py.typed", "firststep/experiments/published/cui2024_theory.csv"} <= inside
+    assert {"firststep/py.typed", "firststep/experiment/files/published/cui2024_theory.csv"} <= inside
     assert any(name.startswith("firststep/explorer/page/") for name in inside)
 
 
@@ -69,7 +69,7 @@ def test_the_metadata_are_complete(folder: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         info = f"firststep-{firststep.__version__}.dist-info"
         metadata = email.message_from_string(archive.read(f"{info}/METADATA").decode())
-        assert "firststep = firststep.cli:main" in archive.read(f"{info}/entry_points.txt").decode()
+        assert "firststep = firststep.cli.app:main" in archive.read(f"{info}/entry_points.txt").decode()
         assert f"{info}/licenses/LICENSE" in archive.namelist()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert metadata["Name"] == "firststep"

@@ -1,6 +1,8 @@
 """The report: one file, no network, the numbers of the results, and nothing that a hostile title can break."""
 
+import html
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,15 +14,19 @@ pytest.importorskip("latex2mathml")
 
 from firststep.experiment import Results, parse, run
 from firststep.figures import Figure, Panel, Series, render
+from firststep.numerics.agreement import counts_text
 from firststep.report import (
+    PAPERS,
     Section,
     compact_svg,
     inline_svg,
     prose,
     report_html,
+    total_agreement,
     write_gallery,
     write_report,
 )
+from firststep.results import Outcome
 from firststep.store import open_store
 
 TEXT = """
@@ -103,7 +109,7 @@ def test_it_is_well_formed_and_every_name_is_unique(page: str) -> None:
     reader = read(page)
     assert reader.open == []
     assert len(reader.ids) == len(set(reader.ids))
-    assert {target[1:] for target in reader.targets} <= set(reader.ids)
+    assert {target[1:] for target in reader.targets if target.startswith("#")} <= set(reader.ids)
 
 
 def test_the_reader_notices_a_broken_page() -> None:
@@ -112,12 +118,15 @@ def test_the_reader_notices_a_broken_page() -> None:
 
 
 def test_it_asks_for_nothing_from_outside(page: str) -> None:
-    assert all(target.startswith("#") for target in read(page).targets)
+    # Links to papers are followed by whoever wants to; nothing is loaded.
+    papers = {target for target in read(page).targets if not target.startswith("#")}
+    assert papers <= set(PAPERS.values())
     addresses = set(re.findall(r'(?:https?:)?//[^\s"\'<>)]+', page))
     assert addresses <= {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
         "http://www.w3.org/1998/Math/MathML",
+        *papers,
     }
     assert "<script" not in page
     assert "default-src 'none'" in page
@@ -142,6 +151,25 @@ def test_it_says_what_there_is_to_know(page: str) -> None:
 def test_numbers_are_those_of_the_results(results: Results, page: str) -> None:
     entry = next(e for e in results.agreement() if e["quantity"] == "test_error")
     assert f"<td>{entry['median']:.1f}</td><td>{entry['largest']:.1f}</td>" in page
+
+
+def test_the_summary_counts_curves(results: Results, page: str) -> None:
+    total = total_agreement([results, results])
+    words = [entry["words"] for entry in results.main_agreement()]
+    assert {sum(counts.values()) for counts in words} == {1}
+    assert f"of {2 * len(words)} curves agree with the theory" in total.replace("All ", "of ")
+    assert html.escape(total) in page
+    # A theory that is far off is counted as such.
+    wrong = [
+        replace(entry, points=tuple(_times(outcome, 3.0) for outcome in entry.points))
+        for entry in results.predicted
+    ]
+    assert "disagree" in total_agreement([replace(results, predicted=tuple(wrong))])
+    assert total_agreement([]) == "Nothing was compared."
+
+
+def _times(outcome: Outcome, factor: float) -> Outcome:
+    return replace(outcome, values={name: factor * value for name, value in outcome.values.items()})
 
 
 def test_equal_results_give_equal_pages(results: Results, page: str) -> None:
@@ -190,7 +218,9 @@ def test_a_gallery_has_every_figure_twice_and_equal_bytes(results: Results, tmp_
     ):
         assert text in page
     entry = next(e for e in results.agreement() if e["quantity"] == "test_error")
-    assert f"| staircase | test error | 3 | {entry['median']:.1f} | {entry['largest']:.1f} |" in page
+    counts = counts_text(entry["words"])
+    numbers = f"{entry['points']} | {entry['median']:.1f} | {entry['largest']:.1f}"
+    assert f"| staircase | test error | {counts} | {numbers} |" in page
     (tmp_path / "again").mkdir()
     again = write_gallery(sections, tmp_path / "again" / "gallery.md")
     assert again.read_text(encoding="utf-8") == page
@@ -218,3 +248,25 @@ def test_a_formula_keeps_the_stop_behind_it() -> None:
 def test_prose_keeps_a_lone_dollar_and_escapes() -> None:
     assert prose("5 $ < 6") == "<p>5 $ &lt; 6</p>"
     assert prose("") == ""
+
+
+def test_the_verdict_and_a_figure_come_first(results: Results, page: str) -> None:
+    body = page[page.index("<body>") :]
+    verdict = body.index(html.escape(total_agreement([results, results])))
+    assert verdict < body.index("<svg") < body.index("Lines are theory") < body.index("<nav")
+    assert 'href="https://arxiv.org/abs/2205.01445">Ba22</a>' in body
+
+
+def test_the_foot_says_when_and_with_what(results: Results) -> None:
+    import numpy as np
+
+    foot = report_html([Section("first", results, "x")], date="2026-01-31").rpartition("<footer>")[2]
+    assert "Written 2026-01-31." in foot
+    assert f"numpy {np.__version__}" in foot
+
+
+def test_links_are_those_of_the_references() -> None:
+    references = (Path(__file__).parent.parent / "docs" / "references.md").read_text()
+    for key, address in PAPERS.items():
+        assert f"**[{key}]**" in references
+        assert f"arXiv:{address.removeprefix('https://arxiv.org/abs/')}" in references

@@ -14,20 +14,20 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from firststep import network
+from firststep import arrays as network
+from firststep.arrays import population
+from firststep.compute.processes import Report
 from firststep.gaussian import Function, function
-from firststep.network import population
-from firststep.problem import Problem, Sizes
+from firststep.results.replicas import controlled
+from firststep.setting import Problem, Sizes
 from firststep.simulate import (
     INTERPRETER_MEMORY,
     Draw,
-    _controlled,
     available_memory,
     estimate_memory,
     run_replica,
     simulate,
 )
-from firststep.workers import Report
 
 QUADRATIC = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5)
 SMALL = Sizes(60, 30, 45)
@@ -259,7 +259,7 @@ def test_rotating_the_data_leaves_every_error(monkeypatch):
     weights, beta, step, fit = draw.weights(), draw.beta, draw.step_sample(), draw.fit_sample()
     monkeypatch.setattr(Draw, "weights", lambda self: weights @ rotation)
     monkeypatch.setattr(Draw, "beta", beta @ rotation)
-    monkeypatch.setattr(Draw, "step_sample", lambda self: (step[0] @ rotation, step[1]))
+    monkeypatch.setattr(Draw, "step_sample", lambda self, number=1: (step[0] @ rotation, step[1]))
     monkeypatch.setattr(Draw, "fit_sample", lambda self: (fit[0] @ rotation, fit[1]))
     turned = run_replica(QUADRATIC, SMALL, [0.0, 5.0], [0.1, 1.0, 2.0], n_test=100, extras=EVERYTHING)
     assert plain.keys() == turned.keys()
@@ -338,7 +338,7 @@ def test_parts_of_a_replica_run_on_a_dask_cluster():
     distributed = pytest.importorskip("distributed")
     arguments = QUADRATIC, SMALL, [0.0, 5.0], [0.05, 0.3]
     whole = simulate(*arguments, replicas=1)
-    options = {"processes": False, "n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"processes": False, "n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.Client(**options) as client:
         spread = simulate(*arguments, replicas=1, block_rows=13, parts=2, executor=client.get_executor())
     np.testing.assert_allclose(spread.test_error, whole.test_error, rtol=1e-10)
@@ -405,7 +405,7 @@ def test_control_variates_leave_the_mean_and_know_their_error():
     rng = np.random.default_rng(4)
     controls = rng.standard_normal((8000, 12, 2))
     sample = np.exp(controls[..., :1]) + controls[..., 1:] ** 3 + 0.1 * rng.standard_normal((8000, 12, 1))
-    adjusted = np.array([_controlled(*pair) for pair in zip(sample, controls, strict=True)])[..., 0]
+    adjusted = np.array([controlled(*pair) for pair in zip(sample, controls, strict=True)])[..., 0]
     error = adjusted.mean(axis=1) - math.exp(0.5)
     assert abs(error.mean()) < 4 * error.std() / math.sqrt(len(error))
     fits = [np.column_stack([np.ones(12), c]) for c in controls]
@@ -418,7 +418,7 @@ def test_control_variates_of_a_linear_dependence_leave_only_the_rest():
     controls = rng.standard_normal((200, 3))
     rest = rng.standard_normal((200, 2, 2))
     sample = 1.0 + rest + 5 * controls.sum(axis=1)[:, None, None]
-    adjusted = _controlled(sample, controls)
+    adjusted = controlled(sample, controls)
     assert adjusted.shape == sample.shape
     np.testing.assert_allclose(adjusted.std(axis=0), rest.std(axis=0), rtol=0.05)
     one = np.column_stack([np.ones(199), controls[1:]])
@@ -445,7 +445,7 @@ def test_control_variates_save_replicas():
 def test_control_variates_have_known_means(rows, teacher):
     problem = Problem("tanh", function(teacher, centre=False), noise_std=0.5, rows=rows)
     arguments = problem, Sizes(30, 12, 20, 25), [0.0], [1.0]
-    drawn = [run_replica(*arguments, replica=k, extras="controls")["controls"] for k in range(400)]
+    drawn = [run_replica(*arguments, replica=k, extras="controls").controls for k in range(400)]
     spread = np.std(drawn, axis=0)
     assert np.all(spread > 1e-3)
     assert np.all(np.abs(np.mean(drawn, axis=0)) < 4 * spread / math.sqrt(400))
@@ -457,7 +457,7 @@ def test_control_variates_that_do_not_vary_explain_nothing():
     sample, controls = rng.standard_normal((30, 2)), rng.standard_normal((30, 3))
     controls[:, 1] = 0.0
     np.testing.assert_allclose(
-        _controlled(sample, controls), _controlled(sample, controls[:, [0, 2]]), rtol=1e-10
+        controlled(sample, controls), controlled(sample, controls[:, [0, 2]]), rtol=1e-10
     )
     problem, sizes = Problem("relu", "h1", noise_std=0.5, rows="sphere"), Sizes(60, 1, 5)
     saved = simulate(problem, sizes, 0.0, replicas=20, workers=1, extras="controls")
@@ -598,7 +598,7 @@ def test_workers_of_all_calls_come_from_one_server_and_start_one_blas_thread(tmp
         import os
         from pathlib import Path
         from firststep import Problem, Sizes, simulate
-        from firststep.workers import Report, run_on_processes
+        from firststep.compute.processes import Report, run_on_processes
 
         simulate(Problem("relu", "h1"), Sizes(40, 20, 30), 1.0, replicas=2, workers=2)
         asked = [(Path("/proc/self/status"),)] * 3
@@ -635,7 +635,7 @@ def test_workers_keep_memory_that_they_free(kept, tmp_path):
     code = f"""
         import resource
         import numpy as np
-        from firststep.workers import keep_memory
+        from firststep.compute.processes import keep_memory
 
         if {kept}:
             keep_memory()

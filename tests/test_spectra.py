@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from firststep import cli_spectrum, figures, spectra, spectrum_figures
-from firststep.cli import main
-from firststep.network import features, gradient_step
-from firststep.problem import Problem, Sizes
-from firststep.simulate import Draw
-from firststep.spectra import (
+from firststep import figures
+from firststep.arrays import features, gradient_step
+from firststep.cli import spectrum as cli_spectrum
+from firststep.cli.app import main
+from firststep.figures import spectra as spectrum_figures
+from firststep.setting import Problem, Sizes
+from firststep.simulate import Draw, spectra
+from firststep.simulate.spectra import (
     cumulative,
     feature_distances,
     find_outliers,
@@ -20,7 +22,7 @@ from firststep.spectra import (
     kolmogorov_distance,
     simulate_spectrum,
 )
-from firststep.theory.spectrum import KINDS, predict_spectrum
+from firststep.theory.spectra.spectrum import KINDS, predict_spectrum
 
 TEACHER = "h1 + h2/sqrt(2)"
 SIZES = Sizes(240, 120, 180)
@@ -256,7 +258,7 @@ def test_figures_are_plain_data_that_can_be_drawn() -> None:
     assert kinds == ["bars", "points", "line", "marks"]
     ladder = made["ladder"].panels[0].series
     assert next(s for s in ladder if s.kind == "vlines").names == ("1/4", "1/3", "3/8")
-    assert next(s for s in ladder if s.kind == "line").y[1] == predicted[1].outliers[0].eigenvalue
+    assert next(s for s in ladder if s.kind == "line").y[1] == predicted[1].outliers[0].singular_value
     assert made["phase"].panels[0].series[0].y[1] == pytest.approx(math.log(2) / math.log(100))
     for figure in made.values():
         assert figures.Figure.from_dict(json.loads(json.dumps(figure.to_dict()))).panels

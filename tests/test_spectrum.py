@@ -6,14 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 
 from firststep.gaussian import Array
-from firststep.problem import Problem, Sizes, Spectrum
+from firststep.results import Spectrum
+from firststep.setting import Problem, Sizes
 from firststep.theory import equations
 from firststep.theory.coefficients import Resolution, geometry_of, tables_of
-from firststep.theory.feature_bulk import FeatureBulk
-from firststep.theory.spectrum import Follower, critical_steps, expected_outliers, predict_spectrum
-from firststep.theory.weights import spiked_weights
+from firststep.theory.limits.weights import spiked_weights
+from firststep.theory.spectra.feature_bulk import FeatureBulk
+from firststep.theory.spectra.spectrum import Follower, critical_steps, expected_outliers, predict_spectrum
+from firststep.theory.spectra.weight_bulk import _mean_inverse
 
 DATA = Path(__file__).parent / "data"
 TEACHER = "h1 + h2/sqrt(2)"
@@ -27,7 +30,7 @@ def integrate(spectrum: Spectrum, power: int) -> float:
         root = np.sqrt(np.concatenate([[low], spectrum.x[own], [high]]))
         values = 2 * root[1:-1] ** (2 * power + 1) * spectrum.density[own]
         first = values[0] if low == 0 and power == 0 else 0.0
-        total += float(np.trapezoid(np.concatenate([[first], values, [0.0]]), root))
+        total += float(trapezoid(np.concatenate([[first], values, [0.0]]), root))
     return total
 
 
@@ -206,7 +209,7 @@ def test_few_dimensions_split_the_bulk() -> None:
     # The upper piece holds the linear part: d eigenvalues of n.
     upper = (found.x > high[0]) & (found.x < high[1])
     root = np.sqrt(found.x[upper])
-    assert np.trapezoid(2 * root * found.density[upper], root) == pytest.approx(0.1, rel=0.01)
+    assert trapezoid(2 * root * found.density[upper], root) == pytest.approx(0.1, rel=0.01)
 
 
 def test_counting_and_critical_steps() -> None:
@@ -222,7 +225,7 @@ def test_bad_arguments_are_named() -> None:
     setting = Problem("tanh", "identity"), Sizes(100, 50, 75)
     with pytest.raises(ValueError, match="of must be one of features, weights"):
         predict_spectrum(*setting, 1.0, of="gradient")
-    with pytest.raises(ValueError, match="step_size must be finite and not negative, got -1"):
+    with pytest.raises(ValueError, match="step sizes must be finite and not negative, got -1"):
         predict_spectrum(*setting, -1.0)
     with pytest.raises(ValueError, match="points must be at least 10"):
         predict_spectrum(*setting, 1.0, points=3)
@@ -308,3 +311,57 @@ def test_density_says_how_accurate_it_is():
     )
     found = hard.settled(rounds=0).spectrum(60)
     assert found.details["accuracy"] > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("readout", "dim", "width", "step"),
+    [
+        ("gaussian", 10, 3000, 0.0),
+        ("rademacher", 17, 2705, 0.6),
+        ("constant", 22, 9000, 9.0),
+        ("gaussian", 3180, 12, 5.0),
+    ],
+)
+def test_weights_of_extreme_shapes(readout: str, dim: int, width: int, step: float) -> None:
+    problem = Problem("gelu", "h2", noise_std=1.0, rows="sphere", readout=readout)
+    found = predict_spectrum(problem, Sizes(400, dim, width, 800), step, of="weights")
+    assert found.details["mass"] == pytest.approx(1, abs=0.003)
+    if step == 0:
+        ratio = dim / width
+        assert found.edges == pytest.approx(
+            ((1 - ratio**0.5) ** 2 / ratio, (1 + ratio**0.5) ** 2 / ratio), rel=1e-4
+        )
+
+
+def test_neurons_of_many_dimensions_have_the_law_of_their_lengths() -> None:
+    # With d far above N the rows are orthogonal: W W^T has their squared lengths 1 + (kappa U)^2 as eigenvalues.
+    problem = Problem("tanh", "h1", noise_std=1.0, rows="sphere")
+    found = predict_spectrum(problem, Sizes(500, 12000, 40, 12000), 40.0, of="weights")
+    share = problem.activation.derivative_second_moment - float(problem.activation.hermite(2)[1]) ** 2
+    kappa = 40.0 * math.sqrt(2 * share / 40)
+    inside = found.x < 1 + (2 * kappa) ** 2
+    below = float(trapezoid(found.density[inside], found.x[inside]))
+    assert below == pytest.approx(math.erf(2 / math.sqrt(2)), abs=0.02)
+    assert abs(below - math.erf(1.5 / math.sqrt(2))) > 0.05
+
+
+def test_density_vanishes_at_the_ends_of_its_pieces() -> None:
+    found = predict_spectrum(Problem("softplus", "relu", rows="sphere"), Sizes(4712, 272, 9611), 0.4)
+    assert len(found.intervals) == 2
+    for low, high in found.intervals:
+        assert found.density[found.x == low] == found.density[found.x == high] == 0
+    line = float(trapezoid(found.density, found.x)) + found.atom
+    assert line == pytest.approx(1, abs=0.01)
+
+
+def test_averages_over_cells_and_their_derivatives() -> None:
+    rng = np.random.default_rng(2)
+    start, end = rng.standard_normal((2, 1, 6)) + 1j * rng.uniform(0.1, 1, (2, 1, 6))
+    start[0, :2] = end[0, :2] * (1 + 1e-4)
+    value, by_start, by_end = _mean_inverse(start, end)
+    share = (np.arange(4000)[:, None] + 0.5) / 4000
+    assert np.allclose(value, (1 / (start + share * (end - start))).mean(axis=0), atol=1e-6)
+    step = 1e-6
+    assert np.allclose(by_start, (_mean_inverse(start + step, end)[0] - value) / step, rtol=1e-4, atol=1e-4)
+    assert np.allclose(by_end, (_mean_inverse(start, end + step)[0] - value) / step, rtol=1e-4, atol=1e-4)
+    assert not np.allclose(by_start, by_end, rtol=1e-2)

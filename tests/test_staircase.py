@@ -11,10 +11,10 @@ from scipy.special import ndtri
 
 from firststep import Problem, Sizes, predict
 from firststep.gaussian import monomial_in_hermite
-from firststep.problem import OutsideTheoryWarning
-from firststep.theory import staircase
-from firststep.theory.random_features import teacher_parts, traces_of
-from firststep.theory.staircase import (
+from firststep.setting import OutsideTheoryWarning
+from firststep.theory.limits import staircase
+from firststep.theory.limits.random_features import teacher_parts, traces_of
+from firststep.theory.limits.staircase import (
     captured,
     delta_1,
     delta_2,

@@ -232,7 +232,7 @@ def test_what_is_not_ours_is_refused_and_left_alone(tmp_path: Path, kind: str) -
         "newer": "newer firststep",
         "older": "old layout",
         "database": "another program",
-        "folder": "cannot be read",
+        "folder": "is a folder",
     }.get(kind, "not a firststep store")
     if kind == "text":
         path.write_text("my thesis\n" * 100)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firststep import Problem, Sizes, predict
-from firststep.problem import OutsideTheoryWarning
-from firststep.theory.weights import critical_step, spiked_weights, step_values
+from firststep.setting import OutsideTheoryWarning
+from firststep.theory.limits.weights import critical_step, spiked_weights, step_values
 
 PUBLISHED = Problem("tanh", "relu", noise_std=0.3)
 PUBLISHED_SIZES = Sizes(n_samples=3000, dim=1500, width=2250)

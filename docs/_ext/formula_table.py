@@ -29,8 +29,8 @@ BY_NAME = {f"{PACKAGE}.theory.predict", f"{PACKAGE}.compare.compare"}
 DEFAULT_THEORY = "unified"
 # What an experiment file draws beyond the errors, and who computes it.
 QUANTITIES = {
-    "weights_top": f"{PACKAGE}.theory.weights.spiked_weights",
-    "weights_alignment": f"{PACKAGE}.theory.weights.spiked_weights",
+    "weights_top": f"{PACKAGE}.theory.limits.weights.spiked_weights",
+    "weights_alignment": f"{PACKAGE}.theory.limits.weights.spiked_weights",
     "spectrum": f"{PACKAGE}.theory.spectrum.predict_spectrum",
     "spiked": f"{PACKAGE}.network.spiked_network",
     "gaussian": f"{PACKAGE}.network.gaussian_equivalent",
@@ -286,8 +286,13 @@ def _target(name: str) -> str:
     for i in range(2, len(parts)):
         if parts[i] in public:
             return f"{{py:obj}}`{short} <{PACKAGE}.{'.'.join(parts[i:])}>`"
-    if len(parts) > 3 and hasattr(importlib.import_module(".".join(parts[:2])), "__all__"):
-        return f"{{py:obj}}`{short} <{'.'.join([*parts[:2], *parts[3:]])}>`"
+    if len(parts) > 3:
+        # A folder that lists its names has one page for these; the others are its own business.
+        listed = getattr(importlib.import_module(".".join(parts[:2])), "__all__", None)
+        if listed is not None and parts[3] in listed:
+            return f"{{py:obj}}`{short} <{'.'.join([*parts[:2], *parts[3:]])}>`"
+        if listed is not None:
+            return f"`{short}`"
     return f"{{py:obj}}`{short} <{name}>`"
 
 

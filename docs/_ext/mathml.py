@@ -22,13 +22,66 @@ SPELLINGS = (
 )
 
 
+# An argument without braces is one token, and to docutils all digits of a number are one: \frac14 would be 14 over
+# what follows. TeX reads x^12 otherwise than docutils, too.
+BARE = re.compile(
+    r"\\[dtc]?frac\s*\d[\d.]|\\[dtc]?frac\s*(?:\{[^{}]*\}|\\?[A-Za-z]+)\s*\d[\d.]|(?:\\sqrt|[\^_])\s*\d[\d.]"
+)
+
+
+def bare_arguments(tex: str) -> list[str]:
+    """Arguments of fractions, roots and exponents that TeX and docutils would read as different numbers."""
+    return BARE.findall(tex)
+
+
 # The number of an equation that other pages and docstrings refer to.
 TAG = re.compile(r"\s*\\tag\{([^{}]*)\}")
 
 
+# Where a long formula may go on in the next line: after a wide space, and before a sign that joins its parts.
+PAUSE = re.compile(r"\\q?quad(?![A-Za-z])")
+SIGN = re.compile(r"(?<=\s)(?:[=+-](?=\s)|\\(?:approx|to|le|ge)(?![A-Za-z]))")
+OPENING, CLOSING = re.compile(r"\\l(?:eft|Vert|vert)|[{(\[]"), re.compile(r"\\r(?:ight|Vert|vert)|[})\]]")
+BAR = re.compile(r"\\?\|")
+# Characters of TeX that surely fit into one line.
+SHORT = 40
+
+
+def pieces(tex: str) -> list[str]:
+    """A formula in parts that may stand on lines of their own; one part if its lines are set by hand."""
+    if "\\\\" in tex or "\\begin" in tex:
+        return [tex]
+    found, depth, start, at, inside = list[str](), 0, 0, 0, False
+    while at < len(tex):
+        if pause := PAUSE.match(tex, at):
+            at = pause.end()
+            if not depth:
+                found.append(tex[start:at])
+                start = at
+            continue
+        if not depth and BAR.match(tex, at):
+            inside = not inside
+        if not depth and not inside and SIGN.match(tex, at) and at - start > SHORT:
+            found.append(tex[start:at])
+            start = at
+        depth += bool(OPENING.match(tex, at)) - bool(CLOSING.match(tex, at))
+        # What a backslash escapes is neither a group nor a bar again; \\left( and \\right) count twice, and cancel.
+        at += 2 if tex[at] == "\\" else 1
+    return [part for part in [*found, tex[start:]] if part.strip()]
+
+
 def _mathml(node: nodes.math | nodes.math_block) -> str:
-    block = isinstance(node, nodes.math_block)
     tex = TAG.sub("", node.astext())
+    for bare in bare_arguments(tex):
+        logger.warning("braces are missing: %s in %r", bare, tex, location=node)
+    if not isinstance(node, nodes.math_block):
+        return _typeset(tex, node)
+    # A sign at the beginning would be set as that of a number without something before it.
+    return "\n".join(_typeset(re.sub(r"^\s*(?=[=+\-\\])", "{}", part), node) for part in pieces(tex))
+
+
+def _typeset(tex: str, node: nodes.math | nodes.math_block) -> str:
+    block = isinstance(node, nodes.math_block)
     if block and "\\\\" in tex and "\\begin" not in tex:
         tex = rf"\begin{{aligned}}{tex}\end{{aligned}}"
     for unknown, known in SPELLINGS:

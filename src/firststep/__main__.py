@@ -1,6 +1,6 @@
 """``python -m firststep`` is the command ``firststep``."""
 
-from firststep.cli import main
+from firststep.cli.app import main
 
 if __name__ == "__main__":
     main(prog_name="firststep")

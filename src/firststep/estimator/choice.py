@@ -8,10 +8,10 @@ from typing import Any, Self, cast
 
 import numpy as np
 
+from firststep.arrays import Matrix
 from firststep.estimator.readout import Design, Readouts, ridge
 from firststep.estimator.step import Index, Sample, Step
 from firststep.gaussian import Array
-from firststep.network import Matrix
 
 # A step must lower the error by this many standard errors of the paired difference to be taken at all.
 MARGIN = 2.0
@@ -108,32 +108,20 @@ def choose_by_leave_one_out(
     n_steps: int,
     how: str,
     *,
-    descend: bool = False,
     verbose: bool = False,
 ) -> Choice:
-    """One factorisation for each step size and pair; a single pair also gives the readouts of the choice.
-
-    With `descend` the step sizes are tried from the largest down, and no further once some are better than
-    none at all and smaller ones are worse again.
-    """
+    """One factorisation for each step size and pair; a single pair also gives the readouts of the choice."""
     counts = np.concatenate([pair.sample.counts for pair in pairs])
     outputs = pairs[0].sample.targets.shape[1]
     found: dict[int, tuple[Array, Array]] = {}
     kept: dict[int, Readouts] = {}
-    still = step_sizes[0] == 0
-    order = [0, *range(len(step_sizes) - 1, 0, -1)] if still else list(range(len(step_sizes)))
     with Progress(len(step_sizes) * len(pairs), verbose) as progress:
-        for place in order:
-            lowest = [float(errors.min()) for errors, _ in found.values()]
-            done = descend and len(found) > 2 and min(lowest[1:]) < min(lowest[0], lowest[-1])
-            if done:
-                progress.finish()
-                break
+        for place in range(len(step_sizes)):
             squares = []
             for pair in pairs:
                 network = pair.step.network(float(step_sizes[place]) * pair.scale, n_steps)
                 readouts = ridge(Design(pair.sample, network), ridges[place], leave_out=True)
-                squares.append(cast(Array, readouts.left_out))
+                squares.append((cast(Array, readouts.left_out) ** 2).sum(axis=2))
                 progress.advance()
             found[place] = judged(np.concatenate(squares), counts)
             kept[place] = readouts.only(int(np.argmin(found[place][0])))
@@ -149,7 +137,6 @@ class Progress:
     total: int
     wanted: bool
     _advance: Callable[[], None] = field(default=lambda: None)
-    _finish: Callable[[], None] = field(default=lambda: None)
 
     def __enter__(self) -> Self:
         self._context: AbstractContextManager[Any] = nullcontext()
@@ -158,9 +145,8 @@ class Progress:
             from rich.progress import Progress as Bar
 
             bar = Bar(console=Console(stderr=True), transient=False)
-            task = bar.add_task("firststep: step sizes", total=self.total)
+            task = bar.add_task("firststep: networks", total=self.total)
             self._context, self._advance = bar, lambda: bar.advance(task)
-            self._finish = lambda: bar.update(task, completed=self.total)
         self._context.__enter__()
         return self
 
@@ -170,7 +156,3 @@ class Progress:
     def advance(self) -> None:
         """One factorisation is done."""
         self._advance()
-
-    def finish(self) -> None:
-        """The rest is not needed."""
-        self._finish()

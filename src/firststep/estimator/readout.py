@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
+from firststep.arrays import Matrix
 from firststep.estimator.step import SMALLEST_REST, Network, Sample
 from firststep.gaussian import Array
-from firststep.network import Matrix
 
 # Elements of the features that are kept for a second pass.
 KEEP_ELEMENTS = 2**25
@@ -54,7 +54,7 @@ class Readouts:
     """Ridge readouts with an intercept, for R ridges.
 
     Attributes: coefficients (R, N, k), intercepts (R, k), the eigenvalues of the features' covariance, largest
-    first, and on request the squared leave-one-out errors (n, R), summed over the targets.
+    first, and on request the leave-one-out errors (n, R, k), with their signs.
     """
 
     coefficients: Array
@@ -107,7 +107,7 @@ def _by_features(design: Design, ridges: Array, level: Array, leave_out: bool) -
     coefficients = (vectors @ shrunk.reshape(width, -1)).reshape(width, len(ridges), outputs)
     left_out = None
     if leave_out:
-        left_out = np.empty((len(sample), len(ridges)))
+        left_out = np.empty((len(sample), len(ridges), outputs))
         resolvent = 1 / (values[:, None] + ridges) / total
         for part, block in design:
             rows = (block - mean) @ vectors
@@ -115,7 +115,7 @@ def _by_features(design: Design, ridges: Array, level: Array, leave_out: bool) -
             residual = residual - (rows @ shrunk.reshape(width, -1)).reshape(-1, len(ridges), outputs)
             rows *= rows
             rest = np.maximum(1 - 1 / total - rows @ resolvent, SMALLEST_REST)
-            left_out[part] = (residual**2).sum(axis=2) / rest**2
+            left_out[part] = residual / rest[:, :, None]
     coefficients = coefficients.transpose(1, 0, 2)
     return Readouts(coefficients, _intercepts(coefficients, mean, level), values[::-1], left_out)
 
@@ -138,7 +138,7 @@ def _by_samples(design: Design, ridges: Array, level: Array, leave_out: bool) ->
         residual = dual * ridges[:, None] / np.sqrt(counts)[:, None, None]
         unused = vectors**2 @ (ridges / (values[:, None] + ridges))
         rest = 1 - (1 - unused) / counts[:, None] - 1 / total
-        left_out = (residual**2).sum(axis=2) / np.maximum(rest, SMALLEST_REST) ** 2
+        left_out = residual / np.maximum(rest, SMALLEST_REST)[:, :, None]
     coefficients = coefficients.transpose(1, 0, 2)
     return Readouts(coefficients, _intercepts(coefficients, mean, level), values[::-1], left_out)
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from firststep.arrays import Matrix
 from firststep.gaussian import Array, Function
-from firststep.network import Matrix
 
 # Elements of the features that are held at a time.
 BLOCK_ELEMENTS = 2**21
@@ -74,7 +74,7 @@ def gradient(sample: Sample, network: Network) -> Array:
     .. math:: \sum_i c_i \, [\,(A (y_i - f(x_i))) \circ \sigma'(W x_i)\,]\, x_i^\top, \quad
         f(x) = N^{-1/2} A^\top \sigma(W x)
 
-    For one target and equal counts this is n0 times `firststep.network.gradient_step`; here the samples come in
+    For one target and equal counts this is n0 times `firststep.arrays.gradient_step`; here the samples come in
     blocks, may count more than once, and have several targets, for each of which every neuron draws a readout.
     """
     total = np.zeros(network.weights.shape)

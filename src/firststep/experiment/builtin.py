@@ -11,7 +11,7 @@ def builtin_experiments() -> dict[str, str]:
     >>> "staircase-emerging" in builtin_experiments()
     True
     """
-    folder = files("firststep").joinpath("experiments")
+    folder = files("firststep.experiment").joinpath("files")
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
     # 04-name.toml: the number gives the order, and is no part of the name.
     return {

@@ -4,6 +4,7 @@ import logging
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import time
@@ -17,29 +18,38 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
 
 from firststep import __version__
+from firststep.compute.processes import end_with_parent, keep_memory, one_blas_thread
 from firststep.experiment.work import Finished, Task, compute
 from firststep.simulate import available_memory, estimate_memory
 from firststep.store import NUMBERS_VERSION
-from firststep.workers import end_with_parent, keep_memory, one_blas_thread
 
+# A task whose connection was lost so often is not tried again in this run; nothing is said against it.
+MOST_LOSSES = 5
 # A task that ends so many workers, the last ones alone in the pool, is given up.
 MOST_DEATHS = 3
 # Between two looks at signals and at other runs.
 WAIT_SECONDS = 0.2
 # Between two counts of a cluster's workers.
 COUNT_SECONDS = 2.0
+# In which a cluster must hand out a finished result, or say how many workers it has.
+RESULT_SECONDS = 20.0
 
 logger = logging.getLogger("firststep")
 
 
 class WorkerLostError(RuntimeError):
     """A task ended every worker that it was given to."""
+
+
+class DisconnectedError(BrokenExecutor):
+    """The way to the workers is gone, and what was under way with it: nothing that a task can be blamed for."""
 
 
 class Backend(Protocol):
@@ -131,11 +141,16 @@ class InProcessBackend:
     patience = 1
     workers = 1
 
+    def __init__(self, guard: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self.guard = guard
+
     def submit(self, task: Task) -> "Future[Finished]":
         """Run a task now."""
         future: Future[Finished] = Future()
         try:
-            future.set_result(compute(task))
+            with self.guard():
+                found = compute(task)
+            future.set_result(found)
         except Exception as error:
             future.set_exception(error)
         return future
@@ -192,8 +207,9 @@ class DaskBackend:
         except ImportError as error:
             raise ImportError("--scheduler needs dask.distributed: install firststep[dask]") from error
         # Dask tells of a lost connection in tracebacks; we do in a sentence.
-        for part in ("client", "core", "utils"):
-            logging.getLogger(f"distributed.{part}").setLevel(logging.CRITICAL)
+        for name in [*logging.root.manager.loggerDict, "asyncio", "tornado.application"]:
+            if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._cluster: Any = None
         self._client: Any
         try:
@@ -225,14 +241,21 @@ class DaskBackend:
         """Threads of all workers; counted again now and then, because a queue starts them one by one."""
         if time.monotonic() - self._counted > COUNT_SECONDS:
             try:
-                self._workers = max(1, sum(self._client.nthreads().values()))
-            except (OSError, TimeoutError, RuntimeError) as error:
-                raise RuntimeError(
-                    f"the Dask scheduler {self.address} does not answer any more; what was finished is "
-                    "stored: start it again, and run the same command to go on"
-                ) from error
+                if self._client.status != "running":
+                    raise OSError(self._client.status)
+                cores = self._client.sync(self._client.scheduler.ncores, callback_timeout=RESULT_SECONDS)
+                self._workers = max(1, sum(cores.values()))
+            except Exception as error:
+                # Dask, Tornado and asyncio each have errors of their own for a connection that is gone.
+                raise self._gone() from error
             self._counted = time.monotonic()
         return self._workers
+
+    def _gone(self) -> RuntimeError:
+        return RuntimeError(
+            f"the Dask scheduler {self.address} does not answer any more; what was finished is "
+            "stored: start it again, and run the same command to go on"
+        )
 
     def submit(self, task: Task) -> "Future[Finished]":
         """Start a task.
@@ -243,15 +266,22 @@ class DaskBackend:
 
         def deliver(remote: Any) -> None:
             try:
-                result = remote.result()
+                # A future that was done may wait again once its scheduler is gone, and this thread with it.
+                result = remote.result(timeout=RESULT_SECONDS)
             except BaseException as error:
-                lost = type(error).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError")
-                future.set_exception(BrokenExecutor(str(error)) if lost else error)
+                future.set_exception(_judged(error))
             else:
-                future.set_result(result)
+                if isinstance(result, Failure):
+                    future.set_exception(result.error)
+                else:
+                    future.set_result(result)
 
         here = worker_version()
-        self._client.submit(compute_alike, self.function, here, task, pure=False).add_done_callback(deliver)
+        try:
+            sent = self._client.submit(compute_alike, self.function, here, task, pure=False)
+        except Exception as error:
+            raise self._gone() from error
+        sent.add_done_callback(deliver)
         return future
 
     def renew(self, alone: bool) -> None:
@@ -277,9 +307,37 @@ class DaskBackend:
 
     def close(self, now: bool) -> None:
         """Leave the cluster, and end it if it is ours."""
-        self._client.close()
+        # Without a scheduler nobody is there to say goodbye to.
+        with suppress(Exception):
+            self._client.close(timeout=COUNT_SECONDS)
         if self._cluster is not None:
-            self._cluster.close()
+            with suppress(Exception):
+                self._cluster.close()
+
+
+def _judged(error: BaseException) -> BaseException:
+    """What an error that Dask itself raises says: a worker that died, a lost connection, or a mistake."""
+    name = type(error).__name__
+    if name == "KilledWorker":
+        return BrokenExecutor(str(error))
+    gone = (
+        "CommClosedError",
+        "CancelledError",
+        "FutureCancelledError",
+        "FuturesCancelledError",
+        "StreamClosedError",
+    )
+    # The task's own errors come back as a `Failure`, so an error of the system here is one of the connection.
+    if name in gone or isinstance(error, OSError | TimeoutError | EOFError):
+        return DisconnectedError(str(error))
+    return error
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a task itself raised."""
+
+    error: Exception
 
 
 def worker_version() -> tuple[str, dict[str, int]]:
@@ -289,11 +347,18 @@ def worker_version() -> tuple[str, dict[str, int]]:
 
 def compute_alike(
     function: Callable[[Task], Finished], wanted: tuple[str, dict[str, int]], task: Task
-) -> Finished:
+) -> Finished | Failure:
     """Run a task, unless this worker came late with another version than the driver's."""
     if worker_version() != wanted:
         raise RuntimeError(f"a worker has firststep {__version__}, the driver {wanted[0]}: install the same")
-    return function(task)
+    try:
+        return function(task)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            return Failure(RuntimeError(f"{type(error).__name__}: {error}"))
+        return Failure(error)
 
 
 def default_workers() -> int:
@@ -340,14 +405,17 @@ def execute(
     """
     queue = iter(tasks)
     suspects: deque[Task] = deque()
-    deaths: dict[str, int] = {}
+    again: deque[Task] = deque()
+    trials = _Trials(backend, failed)
     pending: dict[Future[Finished], Task] = {}
     more, isolated = True, False
-    while more or suspects or pending:
+    while more or suspects or again or pending:
         if stopped():
             for future in pending:
                 future.cancel()
             return
+        # Also when all is sent: who asks for nothing more would not learn that nobody is there to answer.
+        capacity = 2 * backend.workers
         if isolated and not suspects and not pending:
             backend.renew(alone=False)
             isolated = False
@@ -356,41 +424,82 @@ def execute(
                 suspect = suspects.popleft()
                 pending[backend.submit(suspect)] = suspect
         elif not isolated:
-            while more and len(pending) < 2 * backend.workers:
-                try:
-                    task = next(queue)
-                except StopIteration:
+            while (more or again) and len(pending) < capacity:
+                task = again.popleft() if again else next(queue, _END)
+                if task is _END:
                     more = False
                     break
                 if task is None or stopped():
                     break
+                assert isinstance(task, Task)
                 pending[backend.submit(task)] = task
         if not pending:
             time.sleep(WAIT_SECONDS if more else 0)
             continue
         alone = len(pending) == 1
         finished, _ = wait(pending, timeout=WAIT_SECONDS, return_when=FIRST_COMPLETED)
-        lost = []
-        for future in finished:
-            task = pending.pop(future)
-            try:
-                result = future.result()
-            except BrokenExecutor:
-                lost.append(task)
-            except Exception as error:
-                failed(task, error)
-            else:
-                done(task, result)
+        lost, cut = _settled([(pending.pop(future), future) for future in finished], done, failed)
+        if cut:
+            again += trials.after_cut(cut)
         if lost:
             if backend.fragile:
                 # The others break with it a moment later.
                 lost += list(pending.values())
                 pending.clear()
-            backend.renew(alone=True)
+            suspects += trials.after_death(lost, alone)
             isolated = True
-            for task in lost:
-                deaths[task.key] = deaths.get(task.key, 0) + (1 if alone else 0)
-                if deaths[task.key] >= backend.patience:
-                    failed(task, WorkerLostError("ended every worker that it was given to, alone as well"))
-                else:
-                    suspects.append(task)
+
+
+_END = object()
+
+
+def _settled(
+    finished: Iterable[tuple[Task, Future[Finished]]],
+    done: Callable[[Task, Finished], None],
+    failed: Callable[[Task, BaseException], None],
+) -> tuple[list[Task], list[Task]]:
+    """Report what ended well or failed; tasks whose worker died, and those whose connection was lost."""
+    lost, cut = [], []
+    for task, future in finished:
+        try:
+            result = future.result()
+        except DisconnectedError:
+            cut.append(task)
+        except BrokenExecutor:
+            lost.append(task)
+        except Exception as error:
+            failed(task, error)
+        else:
+            done(task, result)
+    return lost, cut
+
+
+class _Trials:
+    """How often each task was lost, and what follows from it."""
+
+    def __init__(self, backend: Backend, failed: Callable[[Task, BaseException], None]) -> None:
+        self.backend, self.failed = backend, failed
+        self._deaths: dict[str, int] = {}
+        self._losses: dict[str, int] = {}
+
+    def after_death(self, tasks: Iterable[Task], alone: bool) -> Iterator[Task]:
+        """Tasks to be tried again, one at a time, after their worker died; the others have failed."""
+        self.backend.renew(alone=True)
+        for task in tasks:
+            self._deaths[task.key] = self._deaths.get(task.key, 0) + (1 if alone else 0)
+            if self._deaths[task.key] >= self.backend.patience:
+                self.failed(task, WorkerLostError("ended every worker that it was given to, alone as well"))
+            else:
+                yield task
+
+    def after_cut(self, tasks: Iterable[Task]) -> Iterator[Task]:
+        """Tasks to be sent again after the connection was lost; raises where there is none any more."""
+        self.backend.renew(alone=False)
+        for task in tasks:
+            self._losses[task.key] = self._losses.get(task.key, 0) + 1
+            if self._losses[task.key] >= MOST_LOSSES:
+                raise RuntimeError(
+                    f"the connection to the workers was lost {MOST_LOSSES} times; what was finished is stored: "
+                    "look at the scheduler, and run the same command to go on"
+                )
+            yield task

@@ -2,69 +2,27 @@
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from firststep import figures
 from firststep.experiment.points import RATIO_SIZES, Point, expand
-from firststep.experiment.results import Predicted, Results, SpectrumResult
-from firststep.experiment.schema import FigureSection
-from firststep.experiment.work import FOLLOWED, OVERLAPS, SPIKES
-from firststep.figures import Figure, Panel, Series, number_text
-from firststep.problem import Outcome
-from firststep.theory.bounds import best_linear_error, best_neuron
-from firststep.theory.staircase import solve as solve_staircase
-from firststep.theory.weights import spiked_weights
+from firststep.experiment.results import Predicted, Results, SpectrumResult, identity_of
+from firststep.experiment.schema import FigureSection, flat
+from firststep.figures import AXES, SYMBOLS, WORDS, Figure, Panel, Series, number_text
+from firststep.results import Distances, Outcome, Spectrum
+from firststep.setting.declared import BY_NAME
+from firststep.setting.inputs import NUMBER
+from firststep.theory.limits.bounds import best_linear_error, best_neuron
+from firststep.theory.limits.staircase import MAX_SPIKES, window_start
+from firststep.theory.limits.staircase import solve as solve_staircase
+from firststep.theory.limits.weights import spiked_weights
 
-SYMBOLS = {
-    "step_size": "η",
-    "step_exponent": "α",
-    "ridge": "λ",
-    "ridge_cui": "λ_C",
-    "n_samples": "n",
-    "dim": "d",
-    "width": "N",
-    "n_step_samples": "n₀",
-    "phi": "d/n",
-    "psi": "d/N",
-    "psi1": "n/d",
-    "psi2": "N/d",
-    "samples_per_width": "n/N",
-    "step_samples_per_dim": "n₀/d",
-    "noise_std": "noise",
-}
-AXES = {
-    "step_size": "step size η",
-    "step_exponent": "step exponent α = log η / log n₀",
-    "ridge": "ridge λ",
-    "n_samples": "samples n",
-    "width": "width N",
-    "psi1": "samples per dimension n/d",
-    "psi2": "width per dimension N/d",
-    "samples_per_width": "samples per neuron n/N",
-}
-WORDS = figures.WORDS | {
-    "risk": "test error without the noise",
-    "weights_top": "largest singular value of W₁",
-    "weights_alignment": "squared overlap with β",
-}
-MATRICES = {"features": "F/√n", "weights": "W₁"}
-MONOMIALS = {
-    "h1": "z",
-    "h2": "H₂(z)",
-    "h3": "H₃(z)",
-    "h4": "H₄(z)",
-    "z2": "z²",
-    "z3": "z³",
-    "beta": "β",
-    "direction": "b",
-}
-# Windows beyond this one are thinner than a line.
-LAST_LEVEL = 12
 LINE_STYLES = ("solid", "dashed", "dotted", "dashdot")
 
 
@@ -81,7 +39,7 @@ def build_figures(results: Results) -> list[Figure]:
 def _value(row: Mapping[str, Any], quantity: str) -> float:
     """A number of a row; the risk is the test error without the noise [Ba22]."""
     if quantity == "risk":
-        return float(row["test_error"]) - float(row["noise_std"]) ** 2
+        return float(row["test_error"]) - float(row["noise_variance"])
     found = row.get(quantity)
     return math.nan if found is None else float(found)
 
@@ -102,9 +60,9 @@ def _rows(
             left, right = (float(getattr(outcome.sizes, name)) for name in RATIO_SIZES[x])
             place = {x: left / right}
         for row in outcome.rows():
-            pair = (outcome.problem.key, outcome.sizes, row["step_size"], row["ridge"])
-            if pair in coordinates:
-                rows.append({"noise_std": outcome.problem.noise_std, **row, **coordinates[pair], **place})
+            swept = coordinates.get(identity_of(outcome, row))
+            if swept is not None:
+                rows.append({"noise_variance": outcome.problem.noise_variance, **row, **swept, **place})
     return rows
 
 
@@ -112,15 +70,18 @@ def _coordinates(results: Results, predicted: Predicted | None = None) -> dict[A
     points = results.points
     if predicted is not None and predicted.theory.curve:
         points = expand(results.experiment, predicted.theory.curve)
-    return {(p.problem.key, p.sizes, p.step_size, p.ridge): p.coordinates for p in points}
+    return {point.identity: point.coordinates for point in points}
 
 
 def _described(coordinates: Mapping[str, Any], varying: Sequence[str]) -> str:
     parts = []
     for name in varying:
         value = coordinates[name]
-        shown = value if isinstance(value, str) else number_text(value)
-        parts.append(f"{SYMBOLS.get(name, name)} = {shown}")
+        if name in BY_NAME:
+            parts.append(BY_NAME[name].worded(value))
+        else:
+            shown = ", ".join(number_text(number) for number in flat([value]))
+            parts.append(f"{SYMBOLS.get(name, name)} = {shown}")
     return ", ".join(parts) or "all"
 
 
@@ -176,63 +137,31 @@ def _source(entry: Predicted) -> str:
 def against(results: Results, section: FigureSection) -> Figure:
     """Any quantities against any swept number; a colour for each value of what else is swept.
 
-    Options: ``linear`` draws the best linear predictor, which bounds kernels and random features; ``x_scale``
-    and ``y_scale``; ``published`` names a CSV file of the package with columns ``x``, ``y`` and ``label``.
+    Options: ``linear`` draws the best linear predictor, which bounds kernels and random features; ``band`` the
+    theory's own error bar; ``lines`` places along x with their names; ``where`` chooses values of what is swept;
+    ``labels`` names the colours; ``x_scale`` and ``y_scale``; ``published`` names a CSV file of the package.
     """
-    x = section.x or "step_exponent"
-    axes = results.experiment.sweep.axes()
-    zipped = {name for group in results.experiment.sweep.zip if x in group for name in group}
-    varying = [name for name, values in axes.items() if name != x and name not in zipped and len(values) > 1]
-    settings = list(
-        dict.fromkeys(tuple(point.coordinates[name] for name in varying) for point in results.points)
-    )
-    roles = _roles(len(settings))
-    quantities = section.quantities or ("test_error",)
+    shown = _Shown.of(results, section.x or "step_exponent").chosen_by(section)
+    lines: Mapping[str, float] = section.options.get("lines", {})
     panels = []
-    for quantity in quantities:
-        series: list[Series] = []
-        if len(settings) > 1:
-            series += [
-                Series("line", label=_described(dict(zip(varying, setting, strict=True)), varying), role=role)
-                for setting, role in zip(settings, roles, strict=True)
-            ]
-        series += _bounds(results, section, quantity)
-        for style, entry in zip(LINE_STYLES, results.predicted, strict=False):
-            rows = _rows(entry.curve, _coordinates(results, entry), x)
-            label = figures.SOURCES.get(entry.label, entry.label)
-            grey = "theory" if len(settings) == 1 else "linear"
-            if rows:
-                series.append(Series("line", label=label, role=grey, style=style))
-            lines: dict[tuple[tuple[float, ...], tuple[float, ...]], list[str]] = {}
-            for setting, role in zip(settings, roles, strict=True):
-                chosen = sorted(_chosen(rows, varying, setting), key=lambda row: row[x])
-                curve = tuple(row[x] for row in chosen), tuple(_value(row, quantity) for row in chosen)
-                lines.setdefault(curve, []).append(role)
-            for (xs, ys), owners in lines.items():
-                # A theory that what is swept does not concern has one line for all settings.
-                shade = owners[0] if len(owners) == 1 and len(settings) > 1 else grey
-                series.append(Series("line", x=xs, y=ys, role=shade, style=style))
-        series += _published(section, quantity)
-        rows = _rows(results.simulated, _coordinates(results), x)
-        if rows:
-            shade = "simulation" if len(settings) == 1 else "linear"
-            series.append(Series("points", label=figures.SOURCES["simulation"], role=shade))
-        for setting, role in zip(settings, roles, strict=True):
-            chosen = sorted(_chosen(rows, varying, setting), key=lambda row: row[x])
-            if chosen:
-                series.append(
-                    Series(
-                        "points",
-                        x=tuple(row[x] for row in chosen),
-                        y=tuple(_value(row, quantity) for row in chosen),
-                        error=tuple(_stderr(row, quantity) for row in chosen),
-                        role="simulation" if len(settings) == 1 else role,
-                    )
-                )
+    for quantity in section.quantities or ("test_error",):
+        series = [
+            *shown.legend(),
+            *_bounds(results, section, quantity),
+            *(
+                [Series("vlines", x=tuple(lines.values()), names=tuple(lines), role="threshold")]
+                if lines
+                else []
+            ),
+            *(_predicted_bands(results, shown, quantity) if section.options.get("band") else []),
+            *_predicted_lines(results, shown, quantity),
+            *_published(section, quantity),
+            *_simulated_points(results, shown, quantity),
+        ]
         panels.append(
             Panel(
                 tuple(series),
-                x_label=section.options.get("x_label", AXES.get(x, x.replace("_", " "))),
+                x_label=section.options.get("x_label", AXES.get(shown.x, shown.x.replace("_", " "))),
                 y_label=WORDS.get(quantity, quantity.replace("_", " ")),
                 x_scale=section.options.get("x_scale", "linear"),
                 y_scale=section.options.get("y_scale", "linear"),
@@ -242,10 +171,169 @@ def against(results: Results, section: FigureSection) -> Figure:
     return Figure(_settings(results), tuple(panels))
 
 
-def _roles(count: int) -> list[str]:
-    if count <= figures.SETTING_COLOURS:
-        return [f"setting{place + 1}" for place in range(count)]
-    return [f"ramp:{place / (count - 1):.3f}" for place in range(count)]
+@dataclass(frozen=True)
+class _Shown:
+    """What is along x, and what else varies: its values, with a colour each."""
+
+    x: str
+    places: Mapping[str, float]
+    varying: tuple[str, ...]
+    settings: tuple[tuple[Any, ...], ...]
+    roles: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, results: Results, x: str) -> Self:
+        """The axis `x` of a sweep, and the others that have more than one value."""
+        axes = results.experiment.sweep.axes()
+        zipped = {name for group in results.experiment.sweep.zip if x in group for name in group}
+        varying = tuple(
+            name for name, values in axes.items() if name != x and name not in zipped and len(values) > 1
+        )
+        settings = list(
+            dict.fromkeys(tuple(point.coordinates[name] for name in varying) for point in results.points)
+        )
+        numbers = len(varying) == 1 and all(isinstance(value, int | float) for (value,) in settings)
+        if numbers:
+            settings.sort()
+        roles = figures.setting_roles(len(settings), ordered=numbers)
+        words = [value for value in axes.get(x, ()) if isinstance(value, str)]
+        return cls(x, places_of(words) if words else {}, varying, tuple(settings), tuple(roles))
+
+    def chosen_by(self, section: FigureSection) -> Self:
+        """Those settings that a figure asks for, with its own words for them."""
+        where: Mapping[str, Any] = section.options.get("where", {})
+        unknown = sorted(where.keys() - set(self.varying))
+        if unknown:
+            known = ", ".join(self.varying) or "nothing"
+            raise ValueError(
+                f"where names {', '.join(unknown)}, but beside {self.x} the sweep varies {known}"
+            )
+        # TOML has lists where a coordinate is a tuple.
+        wanted = {name: tuple(value) if isinstance(value, list) else value for name, value in where.items()}
+        settings = tuple(
+            setting
+            for setting in self.settings
+            if all(setting[self.varying.index(name)] == value for name, value in wanted.items())
+        )
+        if not settings:
+            raise ValueError(f"where chooses nothing: no point of the sweep has {dict(where)}")
+        labels = tuple(section.options.get("labels", ()))
+        if labels and len(labels) != len(settings):
+            raise ValueError(
+                f"labels must have one text for each of {len(settings)} settings, got {len(labels)}"
+            )
+        roles = self.roles
+        if len(settings) < len(self.settings):
+            roles = tuple(figures.setting_roles(len(settings), ordered=False))
+        return replace(self, settings=settings, roles=roles, labels=labels)
+
+    @property
+    def single(self) -> bool:
+        """Whether nothing but x varies, so that a colour means a source."""
+        return len(self.settings) == 1
+
+    def legend(self) -> list[Series]:
+        """A line for each colour."""
+        if self.single:
+            return []
+        labels = self.labels or [
+            _described(dict(zip(self.varying, setting, strict=True)), self.varying)
+            for setting in self.settings
+        ]
+        return [
+            Series("line", label=label, role=role) for label, role in zip(labels, self.roles, strict=True)
+        ]
+
+    def chosen(
+        self, outcomes: Iterable[Outcome], coordinates: Mapping[Any, Mapping[str, Any]]
+    ) -> list[tuple[str, list[Mapping[str, Any]]]]:
+        """The role of each setting and its rows, ascending along x."""
+        rows = _rows(outcomes, coordinates, self.x)
+        for row in rows:
+            row[self.x] = self.places.get(row[self.x], row[self.x])
+        rows.sort(key=lambda row: row[self.x])
+        return [
+            (role, _chosen(rows, self.varying, setting))
+            for setting, role in zip(self.settings, self.roles, strict=True)
+        ]
+
+
+def places_of(words: Sequence[str]) -> dict[str, float]:
+    """Where words stand on an axis: at the one number in which they differ.
+
+    Examples
+    --------
+    >>> places_of(["spiked(1, overlap=0.5)", "spiked(10, overlap=0.5)"])
+    {'spiked(1, overlap=0.5)': 1.0, 'spiked(10, overlap=0.5)': 10.0}
+    """
+    numbers = [[float(found) for found in re.findall(NUMBER, text)] for text in words]
+    frames = {re.sub(NUMBER, "#", text) for text in words}
+    differing = [place for place, column in enumerate(zip(*numbers, strict=False)) if len(set(column)) > 1]
+    if len(frames) > 1 or len(differing) != 1:
+        raise ValueError(
+            f"{', '.join(words)} have no place along an axis: let them differ in one number, or choose another x"
+        )
+    return {text: found[differing[0]] for text, found in zip(words, numbers, strict=True)}
+
+
+def _predicted_lines(results: Results, shown: _Shown, quantity: str) -> list[Series]:
+    series: list[Series] = []
+    grey = "theory" if shown.single else "linear"
+    for style, entry in zip(LINE_STYLES, results.predicted, strict=False):
+        lines: dict[tuple[tuple[float, ...], tuple[float, ...]], list[str]] = {}
+        for role, rows in shown.chosen(entry.curve, _coordinates(results, entry)):
+            curve = tuple(row[shown.x] for row in rows), tuple(_value(row, quantity) for row in rows)
+            lines.setdefault(curve, []).append(role)
+        if any(xs for xs, _ in lines):
+            series.append(
+                Series("line", label=figures.SOURCES.get(entry.label, entry.label), role=grey, style=style)
+            )
+        for (xs, ys), owners in lines.items():
+            # A theory that what is swept does not concern has one line for all settings.
+            shade = owners[0] if len(owners) == 1 and not shown.single else grey
+            series.append(Series("line", x=xs, y=ys, role=shade, style=style))
+    return series
+
+
+def _predicted_bands(results: Results, shown: _Shown, quantity: str) -> list[Series]:
+    """What the first theory says of its own error, around its lines."""
+    name = f"{'test_error' if quantity == 'risk' else quantity}_bar"
+    series: list[Series] = []
+    for entry in results.predicted[:1]:
+        for role, rows in shown.chosen(entry.curve, _coordinates(results, entry)):
+            ends = [(row[shown.x], _value(row, quantity), _value(row, name)) for row in rows]
+            ends = [end for end in ends if math.isfinite(end[2])]
+            if ends:
+                series.append(
+                    Series(
+                        "band",
+                        x=tuple(x for x, _, _ in ends),
+                        y=tuple(y - bar for _, y, bar in ends),
+                        upper=tuple(y + bar for _, y, bar in ends),
+                        role="theory" if shown.single else role,
+                    )
+                )
+    return series
+
+
+def _simulated_points(results: Results, shown: _Shown, quantity: str) -> list[Series]:
+    series: list[Series] = []
+    for role, rows in shown.chosen(results.simulated, _coordinates(results)):
+        if rows:
+            series.append(
+                Series(
+                    "points",
+                    x=tuple(row[shown.x] for row in rows),
+                    y=tuple(_value(row, quantity) for row in rows),
+                    error=tuple(_stderr(row, quantity) for row in rows),
+                    role="simulation" if shown.single else role,
+                )
+            )
+    if series:
+        shade = "simulation" if shown.single else "linear"
+        series.insert(0, Series("points", label=figures.SOURCES["simulation"], role=shade))
+    return series
 
 
 def _chosen(
@@ -276,7 +364,11 @@ def _bounds(results: Results, section: FigureSection, quantity: str) -> list[Ser
 
 def published_values(name: str) -> list[dict[str, str]]:
     """Rows of a table of published numbers that the package carries."""
-    text = files("firststep").joinpath("experiments", "published", f"{name}.csv").read_text(encoding="utf-8")
+    text = (
+        files("firststep.experiment")
+        .joinpath("files", "published", f"{name}.csv")
+        .read_text(encoding="utf-8")
+    )
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return list(csv.DictReader(lines))
 
@@ -385,19 +477,12 @@ def staircase(results: Results, section: FigureSection) -> Figure:
 def _levels(
     point: Point, quantity: str, low: float, high: float, options: Mapping[str, Any]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The levels of the staircase over their windows ((l-1)/(2l), l/(2l+2)), with gaps between them."""
-    counts = [0, *(count for count in range(1, LAST_LEVEL + 1) if (count - 1) / (2 * count) < high)]
+    """The levels of the staircase over their windows."""
+    counts = [count for count in range(MAX_SPIKES + 1) if window_start(count) < high]
     levels = solve_staircase(
         point.problem, point.sizes, np.ones(len(counts)), [point.ridge], n_spikes=counts, **options
     ).values[quantity][:, 0]
-    xs: list[float] = []
-    ys: list[float] = []
-    for count, level in zip(counts, levels, strict=True):
-        left = low if count == 0 else max(low, (count - 1) / (2 * count))
-        right = 0.0 if count == 0 else min(high, count / (2 * count + 2))
-        if left < right:
-            xs += [math.nan] * bool(xs) + [left, right]
-            ys += [math.nan] * bool(ys) + [float(level), float(level)]
+    xs, ys = figures.level_segments(dict(zip(counts, levels.tolist(), strict=True)), low, high)
     return tuple(xs), tuple(ys)
 
 
@@ -421,58 +506,21 @@ def spectrum(results: Results, section: FigureSection) -> Figure:
     Options: ``of`` (features or weights) and ``at``, the steps shown, named as in the sweep.
     """
     result = _spectra_of(results, section.options.get("of", "features"))
-    exponents = results.experiment.sweep.step_exponent is not None
-    wanted = section.options.get("at") or [_step_coordinate(results, s, result) for s in result.drawn]
-    panels = []
-    for place in wanted:
-        step = min(result.drawn, key=lambda s: abs(_step_coordinate(results, s, result) - place))
-        value = number_text(round(_step_coordinate(results, step, result), 4))
-        panels.append(_spectrum_panel(result, step, f"{'α' if exponents else 'η'} = {value}"))
-    return Figure(_settings(results, map(len, result.drawn.values())), tuple(panels))
+    places = {step: _step_coordinate(results, step, result) for step in result.drawn}
+    wanted = section.options.get("at") or list(places.values())
+    steps = [min((abs(place - at), step) for step, place in places.items())[1] for at in wanted]
+    drawn = {found.step_size: found for found in result.simulated()}
+    symbol = "α" if results.experiment.sweep.step_exponent is not None else "η"
 
+    def name(shown: Spectrum) -> str:
+        return f"{symbol} = {number_text(round(places[shown.step_size], 4))}"
 
-def _spectrum_panel(result: SpectrumResult, step: float, name: str) -> Panel:
-    drawn, predicted = result.drawn[step], result.predicted.get(step)
-    sizes = result.cell.sizes
-    series: list[Series] = []
-    top = 0.0
-    if drawn:
-        values = np.sqrt(np.concatenate([entry["eigenvalues"] for entry in drawn]).clip(0))
-        edge = math.sqrt(np.mean([entry["found"][1] for entry in drawn]))
-        width = edge / 40
-        edges = np.arange(0, values.max() + 2 * width, width)
-        counts, _ = np.histogram(values, edges)
-        total = sizes.n_samples if result.of == "features" else sizes.width
-        heights = counts / (len(drawn) * total * width)
-        top = float(heights[: int(edge / width)].max())
-        series.append(
-            Series("bars", x=tuple(edges), y=tuple(heights), label="drawn networks", role="simulation")
-        )
-        # A single eigenvalue of many is too low a bar to be seen.
-        count = min(FOLLOWED, int(np.median([entry["found"][0] for entry in drawn])))
-        if count:
-            means = np.mean([np.sqrt(entry["outliers"][:count]) for entry in drawn], axis=0)
-            low = (0.04 * top,) * count
-            series.append(Series("points", x=tuple(means), y=low, label="their outliers", role="simulation"))
-    if predicted is not None:
-        x = np.sqrt(predicted["x"])
-        y = 2 * x * predicted["density"]
-        series.append(Series("line", x=tuple(x), y=tuple(y), label="predicted density", role="theory"))
-        spikes = np.sqrt(predicted["outliers"])
-        if len(spikes):
-            names = tuple(f"{value:.3g}" for value in spikes)
-            high = (0.14 * top,) * len(spikes)
-            series.append(
-                Series(
-                    "marks", x=tuple(spikes), y=high, names=names, label="predicted outliers", role="theory"
-                )
-            )
-    return Panel(
-        tuple(series),
-        x_label=f"singular values of {MATRICES[result.of]}",
-        y_label="density",
-        title=name,
-        y_range=(0.0, 1.15 * top) if top else None,
+    return figures.histogram(
+        [result.predicted[step] for step in steps if step in result.predicted],
+        [drawn[step] for step in steps if step in drawn],
+        scale="linear",
+        title=_settings(results, map(len, result.drawn.values())),
+        panel_title=name,
     )
 
 
@@ -486,103 +534,30 @@ def ladder(results: Results, section: FigureSection) -> Figure:
     followed: list[str] = section.options.get(
         "overlaps", ["h1", "z2", "z3"] if of == "features" else ["beta"]
     )
-    lines = sorted(result.predicted.items())
-    xs = tuple(_step_coordinate(results, step, result) for step, _ in lines)
-    edge = tuple(math.sqrt(entry["edges"][1]) for _, entry in lines)
-    values = [
-        Series("line", x=xs, y=edge, label="predicted edge of the bulk", role="linear", style="dashdot")
-    ]
-    shares: list[Series] = []
-    for place, name in enumerate(followed):
-        role, column = f"setting{place + 1}", OVERLAPS[of].index(name)
-        there = [
-            (x, entry) for x, (_, entry) in zip(xs, lines, strict=True) if len(entry["outliers"]) > place
-        ]
-        at = tuple(x for x, _ in there)
-        label = f"spike {place + 1}"
-        values.append(
-            Series(
-                "line",
-                x=at,
-                y=tuple(math.sqrt(e["outliers"][place]) for _, e in there),
-                label=label,
-                role=role,
-            )
-        )
-        label += f" with {MONOMIALS.get(name, name)}"
-        shares.append(
-            Series(
-                "line", x=at, y=tuple(e["overlaps"][place, column] for _, e in there), label=label, role=role
-            )
-        )
-        tops = {s: [math.sqrt(e["outliers"][place]) for e in d] for s, d in result.drawn.items() if d}
-        overlaps = {s: [e["overlaps"][place, column] for e in d] for s, d in result.drawn.items() if d}
-        for panel, samples in ((values, tops), (shares, overlaps)):
-            drawn = tuple(_step_coordinate(results, step, result) for step in samples)
-            panel.append(_mean_points(drawn, list(samples.values()), role))
     exponents = results.experiment.sweep.step_exponent is not None
-    marks: list[Series] = []
-    if exponents and of == "features":
-        shown = {name: at for name, at in figures.THRESHOLDS.items() if xs and min(xs) < at < max(xs)}
-        marks = [Series("vlines", x=tuple(shown.values()), names=tuple(shown), role="threshold")]
-    x_label = AXES["step_exponent" if exponents else "step_size"]
-    side = "left vectors" if of == "features" else "input-side vectors"
-    panels = (
-        Panel(
-            (*marks, *values),
-            x_label=x_label,
-            y_label=f"largest singular values of {MATRICES[of]}",
-            y_scale="log",
-        ),
-        Panel((*marks, *shares), x_label=x_label, y_label=f"overlap² of {side}", y_range=(-0.03, 1.05)),
+    return figures.ladder(
+        list(result.predicted.values()),
+        result.simulated(len(followed)),
+        names=followed,
+        exponents=exponents,
+        # Spikes of the weights have no thresholds of their own.
+        thresholds=None if of == "features" else {},
+        title=_settings(results, map(len, result.drawn.values())),
     )
-    return Figure(_settings(results, map(len, result.drawn.values())), panels)
-
-
-def _mean_points(
-    x: Sequence[float], samples: Sequence[Sequence[float]], role: str, label: str = ""
-) -> Series:
-    """Means of samples with their standard errors."""
-    means = tuple(float(np.mean(sample)) for sample in samples)
-    errors = tuple(
-        float(np.std(sample, ddof=1) / math.sqrt(len(sample))) if len(sample) > 1 else math.nan
-        for sample in samples
-    )
-    return Series("points", x=tuple(x), y=means, error=errors, role=role, label=label)
 
 
 def distances(results: Results, section: FigureSection) -> Figure:
     """How far the features are from their approximations with l spikes, against n."""
-    found: dict[float, dict[float, list[Any]]] = {}
-    for result in results.spectra:
-        for step, entries in result.drawn.items():
-            if result.of == "distances" and entries:
-                alpha = round(float(result.cell.sizes.step_exponent(step)), 6)
-                found.setdefault(alpha, {})[float(result.cell.sizes.n_samples)] = [
-                    entry["distances"] for entry in entries
-                ]
+    found: dict[float, list[tuple[int, Distances]]] = {}
+    for result in results.distances:
+        for step, measured in result.found.items():
+            alpha = round(float(result.cell.sizes.step_exponent(step)), 6)
+            found.setdefault(alpha, []).append((result.cell.sizes.n_samples, measured))
     if not found:
         raise ValueError('the figure needs distances: write of = ["distances"] in [spectra]')
-    panels = []
-    for alpha, by_size in sorted(found.items()):
-        series = []
-        for column, spikes in enumerate(SPIKES):
-            role = f"setting{spikes + 1}"
-            samples = [[entry[column] for entry in entries] for entries in by_size.values()]
-            points = _mean_points(list(by_size), samples, role, label=f"ℓ = {spikes}")
-            series += [Series("line", x=points.x, y=points.y, role=role, style="dotted"), points]
-        panels.append(
-            Panel(
-                tuple(series),
-                x_label="samples n",
-                y_label="‖F − F_ℓ‖ / √n",
-                title=f"α = {number_text(alpha)}",
-                x_scale="log",
-                y_scale="log",
-            )
-        )
-    counts = [len(entries) for by_size in found.values() for entries in by_size.values()]
-    return Figure(_settings(results, counts), tuple(panels))
+    counts = [len(measured.samples) for entries in found.values() for _, measured in entries]
+    by_title = {f"α = {number_text(alpha)}": entries for alpha, entries in sorted(found.items())}
+    return figures.distances(by_title, title=_settings(results, counts))
 
 
 KINDS: dict[str, Callable[[Results, FigureSection], Figure]] = {

@@ -15,14 +15,16 @@ from firststep.experiment.schema import (
     SimulationSection,
     SpectraSection,
     TheorySection,
+    flat,
 )
-from firststep.experiment.work import Task, described
-from firststep.problem import Problem, Sizes, stable_key
+from firststep.experiment.work import MARKS, Task, described
+from firststep.setting import FIELDS, Problem, Sizes, stable_key
 from firststep.simulate import default_n_test
 from firststep.store import NUMBERS_VERSION, Store, subject_key
 
 MOST_POINTS = 2_000_000
-PROBLEM_NAMES = ("activation", "teacher", "noise_std", "rows", "readout", "initial_output")
+
+Identity = tuple[str, Sizes, tuple[float, ...], float, float]
 
 # Ratios as equations: left = value * right.
 RATIO_SIZES = {
@@ -37,22 +39,42 @@ RATIO_SIZES = {
 
 @dataclass(frozen=True)
 class Point:
-    """One problem, sizes, step size and ridge, with the values of what is swept."""
+    """One problem, sizes, steps and ridge, with the values of what is swept."""
 
     problem: Problem
     sizes: Sizes
     step_size: float
     ridge: float
     coordinates: Mapping[str, Any]
+    next_steps: tuple[float, ...] = ()
+
+    @property
+    def identity(self) -> Identity:
+        """What is computed, without its name in the sweep."""
+        return (self.problem.key, self.sizes, self.next_steps, self.step_size, self.ridge)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A problem at one size, with all pairs of step size and ridge that are asked of it."""
+    """A problem at one size with its later steps, and all pairs of first step and ridge that are asked of it."""
 
     problem: Problem
     sizes: Sizes
     points: tuple[Point, ...]
+    next_steps: tuple[float, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, Sizes, tuple[float, ...]]:
+        """The cell without its points."""
+        return (self.problem.key, self.sizes, self.next_steps)
+
+    @property
+    def subject(self) -> dict[str, Any]:
+        """The cell as the store knows it."""
+        # The spec of a function is not its definition: its key is.
+        keys = [function.key for function in self.problem.functions.values()]
+        content = {"problem": self.problem.to_dict() | {"keys": keys}, "sizes": self.sizes.to_dict()}
+        return content | ({"next_step_sizes": list(self.next_steps)} if self.next_steps else {})
 
     @property
     def pairs(self) -> tuple[tuple[float, float], ...]:
@@ -62,7 +84,7 @@ class Cell:
     @property
     def name(self) -> str:
         """The cell in a few words."""
-        return described(self.problem, self.sizes)
+        return described(self.problem, self.sizes, self.next_steps)
 
 
 def resolve_sizes(given: Mapping[str, float]) -> Sizes:
@@ -131,7 +153,7 @@ def expand(experiment: Experiment, changes: Mapping[str, Sequence[float]] | None
     for combination in itertools.product(*choices):
         chosen = {name: value for entry in combination for name, value in entry.items()}
         chosen = {name: chosen[name] for name in order}
-        described = tuple(chosen.get(name, base_problem[name]) for name in PROBLEM_NAMES)
+        described = tuple(chosen.get(field.name, base_problem[field.name]) for field in FIELDS)
         try:
             if described not in problems:
                 problems[described] = Problem(*described)
@@ -145,26 +167,54 @@ def expand(experiment: Experiment, changes: Mapping[str, Sequence[float]] | None
 
 
 def _point(problem: Problem, sizes: Sizes, chosen: Mapping[str, Any]) -> Point:
-    with np.errstate(over="ignore"):
-        step = sizes.step_size(chosen["step_exponent"]) if "step_exponent" in chosen else chosen["step_size"]
+    (step,) = _steps(sizes, chosen, "step")
     ridge = float(sizes.ridge_from_cui(chosen["ridge_cui"])) if "ridge_cui" in chosen else chosen["ridge"]
-    if not math.isfinite(step):
-        raise ValueError(f"step_exponent {chosen['step_exponent']:g} makes the step size overflow: lower it")
-    return Point(problem, sizes, float(step), float(ridge), chosen)
+    return Point(problem, sizes, step, float(ridge), chosen, _steps(sizes, chosen, "next_step"))
+
+
+def _steps(sizes: Sizes, chosen: Mapping[str, Any], name: str) -> tuple[float, ...]:
+    """Step sizes from an exponent, a size or a tuple of them; none where the name is not swept."""
+    steps = flat([chosen[f"{name}_size"]] if f"{name}_size" in chosen else [])
+    for exponent in flat([chosen[f"{name}_exponent"]] if f"{name}_exponent" in chosen else []):
+        with np.errstate(over="ignore"):
+            steps.append(float(sizes.step_size(exponent)))
+        if not math.isfinite(steps[-1]):
+            raise ValueError(f"{name}_exponent {exponent:g} makes the step size overflow: lower it")
+    return tuple(steps)
 
 
 def cells_of(points: Sequence[Point]) -> tuple[Cell, ...]:
-    """Points by problem and size, in the order of the sweep."""
-    found: dict[tuple[str, Sizes], list[Point]] = {}
+    """Points by problem, size and later steps, in the order of the sweep."""
+    found: dict[tuple[str, Sizes, tuple[float, ...]], list[Point]] = {}
     for point in points:
-        found.setdefault((point.problem.key, point.sizes), []).append(point)
-    return tuple(Cell(members[0].problem, sizes, tuple(members)) for (_, sizes), members in found.items())
+        found.setdefault((point.problem.key, point.sizes, point.next_steps), []).append(point)
+    return tuple(
+        Cell(members[0].problem, sizes, tuple(members), later) for (_, sizes, later), members in found.items()
+    )
 
 
 def theory_cells(experiment: Experiment, theory: TheorySection) -> tuple[Cell, ...]:
     """All that a theory is asked for: the points of the sweep and those of its curve."""
-    points = expand(experiment)
-    return cells_of((*points, *expand(experiment, theory.curve)) if theory.curve else points)
+    points = theory_points(experiment, theory)
+    if theory.curve:
+        points = (*points, *theory_points(experiment, theory, theory.curve))
+    return cells_of(points)
+
+
+def theory_points(
+    experiment: Experiment, theory: TheorySection, changes: Mapping[str, Sequence[float]] | None = None
+) -> tuple[Point, ...]:
+    """Points of the sweep, or of a curve, for which a theory is asked."""
+    points = expand(experiment, changes)
+    for name, values in theory.chosen.items():
+        swept = experiment.sweep.axes().get(name, ())
+        unknown = [value for value in values if value not in swept]
+        if unknown:
+            raise ExperimentError(
+                "theory", [f"only: {name} is not swept over {unknown[0]!r}; its values are {list(swept)}"]
+            )
+        points = tuple(point for point in points if point.coordinates[name] in values)
+    return points
 
 
 def grids(pairs: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
@@ -188,9 +238,9 @@ def grids(pairs: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, ...],
 
 
 def draw_seed(sizes: Sizes, problem: Problem, seed: int) -> int:
-    """Seed of what is drawn: sizes, kinds of rows and readout, and the user's seed; nothing else enters.
+    """Seed of what is drawn: sizes, the fields that decide what is drawn, and the user's seed; nothing else enters.
 
-    So a longer sweep, more replicas or another activation, teacher, noise or ridge meets the same draws.
+    So a longer sweep, more replicas, later steps or another activation, teacher, noise or ridge meets the same draws.
 
     Examples
     --------
@@ -198,13 +248,8 @@ def draw_seed(sizes: Sizes, problem: Problem, seed: int) -> int:
     >>> draw_seed(sizes, Problem("relu", "h1"), 0) == draw_seed(sizes, Problem("tanh", "h2", 0.5), 0)
     True
     """
-    content = {"sizes": sizes.to_dict(), "rows": problem.rows, "readout": problem.readout, "seed": seed}
-    return int(stable_key(content)[:12], 16)
-
-
-def _written(problem: Problem) -> dict[str, Any]:
-    # The spec of a function is not its definition: its key is.
-    return problem.to_dict() | {"keys": [problem.activation.key, problem.teacher.key]}
+    drawn = {field.name: getattr(problem, field.name) for field in FIELDS if field.drawn}
+    return int(stable_key({"sizes": sizes.to_dict(), "seed": seed, **drawn})[:12], 16)
 
 
 def simulation_spec(cell: Cell, settings: SimulationSection, replica: int) -> dict[str, Any]:
@@ -212,8 +257,7 @@ def simulation_spec(cell: Cell, settings: SimulationSection, replica: int) -> di
     return {
         "source": "simulation",
         "numbers": NUMBERS_VERSION["simulation"],
-        "problem": _written(cell.problem),
-        "sizes": cell.sizes.to_dict(),
+        **cell.subject,
         "seed": settings.seed,
         "draw_seed": draw_seed(cell.sizes, cell.problem, settings.seed),
         "replica": replica,
@@ -228,8 +272,7 @@ def theory_spec(cell: Cell, name: str, options: Mapping[str, Any]) -> dict[str, 
     return {
         "source": name,
         "numbers": NUMBERS_VERSION[name],
-        "problem": _written(cell.problem),
-        "sizes": cell.sizes.to_dict(),
+        **cell.subject,
         "options": dict(options),
     }
 
@@ -241,8 +284,7 @@ def spectrum_spec(cell: Cell, of: str, settings: SpectraSection, replica: int) -
         "source": "spectrum",
         "numbers": NUMBERS_VERSION["spectrum"],
         "of": of,
-        "problem": _written(cell.problem),
-        "sizes": cell.sizes.to_dict(),
+        **cell.subject,
         "seed": settings.seed,
         "draw_seed": int(stable_key(drawn)[:12], 16),
         "replica": replica,
@@ -255,8 +297,7 @@ def predicted_spectrum_spec(cell: Cell, of: str) -> dict[str, Any]:
         "source": "predicted_spectrum",
         "numbers": NUMBERS_VERSION["predicted_spectrum"],
         "of": of,
-        "problem": _written(cell.problem),
-        "sizes": cell.sizes.to_dict(),
+        **cell.subject,
     }
 
 
@@ -275,16 +316,18 @@ def spectra_cells(experiment: Experiment) -> tuple[Cell, ...]:
     return cells_of(points)
 
 
-def missing_spectra(store: Store, cell: Cell, settings: SpectraSection) -> Iterator[Task]:
+def missing_spectra(
+    store: Store, cell: Cell, settings: SpectraSection, replicas: Sequence[int] | None = None
+) -> Iterator[Task]:
     """Tasks for the spectra that the store does not have."""
     for of in settings.of:
-        mark = "distances" if of == "distances" else "outliers"
-        for replica in range(settings.replicas):
+        mark = MARKS[of]
+        for replica in range(settings.replicas) if replicas is None else replicas:
             spec = spectrum_spec(cell, of, settings, replica)
             there = store.array_names(spec)
             steps = tuple(step for step in steps_of(cell) if (mark, step) not in there)
             if steps:
-                yield Task(spec, cell.problem, cell.sizes, steps, (), (), of)
+                yield Task(spec, cell.problem, cell.sizes, steps, (), (), of, cell.next_steps)
 
 
 def parts_of(extras: Sequence[str]) -> tuple[str, ...]:
@@ -310,4 +353,4 @@ def missing_tasks(
             by_extras.setdefault(tuple(part for part in parts if part != "network"), []).append(pair)
         for extras, pairs in by_extras.items():
             for steps, ridges in grids(pairs):
-                yield Task(spec, cell.problem, cell.sizes, steps, ridges, extras)
+                yield Task(spec, cell.problem, cell.sizes, steps, ridges, extras, next_steps=cell.next_steps)

@@ -9,6 +9,7 @@ import numpy as np
 
 from firststep.experiment.points import (
     Cell,
+    Identity,
     Point,
     cells_of,
     expand,
@@ -22,12 +23,14 @@ from firststep.experiment.points import (
     spectrum_spec,
     steps_of,
     theory_cells,
+    theory_points,
     theory_spec,
 )
 from firststep.experiment.schema import Experiment, SimulationSection, TheorySection
-from firststep.experiment.work import SPIKES
+from firststep.experiment.work import FOLLOWED, MARKS, SPIKES
 from firststep.gaussian import Array
-from firststep.problem import Outcome
+from firststep.numerics.agreement import WORDS, curve_agreement, normal_distances
+from firststep.results import Averages, Distances, DrawnSpectrum, Measured, Outcome, Spectrum, spectrum_of
 from firststep.store import Store, subject_key
 
 
@@ -52,18 +55,32 @@ class SpectrumResult:
     Attributes
     ----------
     of : str
-        ``"features"``, ``"weights"`` or ``"distances"``.
-    drawn : mapping of float to list of mapping
-        For each step size the arrays of every replica: ``eigenvalues`` in descending order, ``found`` (number
-        of outliers, edge), ``outliers``, ``overlaps`` (outlier, name in `OVERLAPS`), or ``distances``.
-    predicted : mapping of float to mapping
-        For each step size ``x``, ``density``, ``edges`` (lower, upper, atom), ``outliers`` and ``overlaps``.
+        ``"features"`` or ``"weights"``.
+    drawn : mapping of float to sequence of DrawnSpectrum
+        For each step size those of every replica.
+    predicted : mapping of float to Spectrum
+        At the steps of the sweep and of the curve.
     """
 
     cell: Cell
     of: str
-    drawn: Mapping[float, list[dict[str, Array]]]
-    predicted: Mapping[float, dict[str, Array]]
+    drawn: Mapping[float, Sequence[DrawnSpectrum]]
+    predicted: Mapping[float, Spectrum]
+
+    def simulated(self, count: int | None = None) -> list[Spectrum]:
+        """The replicas of each step size together, with so many outliers or those of the median draw."""
+        setting = self.cell.problem, self.cell.sizes
+        return [
+            spectrum_of(draws, *setting, step, self.of, count) for step, draws in self.drawn.items() if draws
+        ]
+
+
+@dataclass(frozen=True)
+class DistanceResult:
+    """Distances of the features from their approximations for a problem and size, by step size."""
+
+    cell: Cell
+    found: Mapping[float, Distances]
 
 
 @dataclass(frozen=True)
@@ -79,18 +96,18 @@ class Results:
     provenance: tuple[Mapping[str, Any], ...]
     failures: tuple[tuple[str, str], ...] = ()
     spectra: tuple[SpectrumResult, ...] = ()
+    distances: tuple[DistanceResult, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each point and source: what is swept, problem, sizes, then the numbers."""
         sources = [("simulation", outcome) for outcome in self.simulated]
         sources += [(entry.label, outcome) for entry in self.predicted for outcome in entry.points]
-        coordinates = {_identity(point): point.coordinates for point in self.points}
+        coordinates = {point.identity: point.coordinates for point in self.points}
         rows = []
         for label, outcome in sources:
             described = {k: v for k, v in outcome.problem.to_dict().items() if k != "centred"}
             for row in outcome.rows():
-                pair = (outcome.problem.key, outcome.sizes, row["step_size"], row["ridge"])
-                swept = coordinates.get(pair)
+                swept = coordinates.get(identity_of(outcome, row))
                 if swept is None:
                     continue
                 extra = {"replicas": outcome.details["replicas"]} if label == "simulation" else {}
@@ -100,37 +117,107 @@ class Results:
         return rows
 
     def agreement(self) -> list[dict[str, Any]]:
-        """For each theory and quantity: points compared, and median and largest distance.
+        """For each theory and quantity: how many curves agree, and median and largest distance of the points.
 
-        Distances are in standard errors of the simulated mean; `relative` is the largest difference as a
-        share of the predicted value. Spikes of spectra are compared with the predicted ones, and Gaussian
-        equivalents with the spiked features that they stand for, pair by pair on the same draws.
+        ``words`` counts the curves by "agrees", "finite-size" and "disagrees", ``curves`` has the p-value and
+        degrees of freedom of each. Distances are those of normal variables with the p-values of Student's t;
+        `relative` is the largest difference as a share of the predicted value. Spikes of spectra are compared
+        with the predicted ones, and Gaussian equivalents with the spiked features that they stand for, pair by
+        pair on the same draws.
         """
         found = []
+        names = self._curve_names()
+        keys = {point.identity: tuple(point.coordinates[name] for name in names) for point in self.points}
         for entry in self.predicted:
             # Random features are drawn beside networks for what a step does, not as a theory of it.
             if entry.theory.name == "random_features" and any(point.step_size for point in self.points):
                 continue
             for quantity in self.experiment.compare:
-                pairs = [
-                    _distances(simulated, predicted, quantity)
+                columns = [
+                    column
                     for simulated, predicted in _matched(self.simulated, entry.points)
                     if quantity in simulated.stderr and quantity in predicted.values
+                    for column in _columns(simulated, predicted, quantity, keys)
                 ]
-                found += _agreement(entry.label, quantity, pairs)
+                found += _agreement(entry.label, quantity, columns, names)
         for result in self.spectra:
             found += _spike_agreement(result)
         if self.experiment.simulation is not None and "gaussian" in self.experiment.simulation.extras:
             found += _gaussian_agreement(self.simulated)
         return found
 
+    def main_agreement(self) -> list[dict[str, Any]]:
+        """The entries that sum an experiment up: errors against the unified theory, or the first there is."""
+        entries = [e for e in self.agreement() if not e["theory"].startswith("Gaussian")]
+        theories = [entry["theory"] for entry in entries]
+        chosen = "unified" if "unified" in theories else next(iter(theories), None)
+        return [e for e in entries if e["theory"] == chosen and "gain" not in e["quantity"]]
 
-def _agreement(theory: str, quantity: str, pairs: Sequence[tuple[Any, Any]]) -> list[dict[str, Any]]:
-    """Median and largest of distances and relative differences, or nothing where none is known."""
-    known = [abs(z) for distances, _ in pairs for z in np.ravel(distances) if math.isfinite(z)]
-    shares = [abs(x) for _, relative in pairs for x in np.ravel(relative) if math.isfinite(x)]
+    def _curve_names(self) -> list[str]:
+        """Swept names that tell one curve from another: all but the horizontal axis and what is zipped with it."""
+        axes = self.experiment.sweep.axes()
+        asked = [section.x for section in self.experiment.figure if section.x]
+        candidates = [*asked, "step_exponent", "step_size"]
+        varied = [name for name in candidates if len(axes.get(name, ())) > 1]
+        x = varied[0] if varied else max(axes, key=lambda name: len(axes[name]))
+        along = {x}.union(*(group for group in self.experiment.sweep.zip if x in group))
+        return [name for name, values in axes.items() if name not in along and len(values) > 1]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One point of a curve: its replicas, what was predicted, and the curve it belongs to."""
+
+    curve: tuple[Any, ...]
+    samples: Array
+    predicted: float
+    bar: float = 0.0
+    scale: float = math.nan
+
+    @property
+    def distance(self) -> float:
+        """As a normal distance; NaN where it has no spread."""
+        stderr = float(self.samples.std(ddof=1)) / math.sqrt(len(self.samples))
+        difference = float(self.samples.mean()) - self.predicted
+        if stderr <= 0:
+            return math.nan if difference else 0.0
+        return float(normal_distances(np.array(difference / stderr), len(self.samples) - 1))
+
+    @property
+    def share(self) -> float:
+        """Difference as a share of the scale."""
+        difference = float(self.samples.mean()) - self.predicted
+        return abs(difference) / self.scale if self.scale > 0 else math.nan
+
+
+def _agreement(
+    theory: str, quantity: str, columns: Sequence[_Column], names: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Words of the curves, and median and largest of distances and shares; nothing where none is known."""
+    known = [abs(column.distance) for column in columns if math.isfinite(column.distance)]
+    shares = [column.share for column in columns if math.isfinite(column.share)]
     if not known:
         return []
+    curves = []
+    for key in dict.fromkeys(column.curve for column in columns):
+        own = [column for column in columns if column.curve == key]
+        # Points of a curve share the draws of a replica; where some have more of them, those all have count.
+        replicas = min(len(column.samples) for column in own)
+        found = curve_agreement(
+            np.column_stack([column.samples[:replicas] for column in own]),
+            np.array([column.predicted for column in own]),
+            np.array([column.bar for column in own]),
+        )
+        if found is not None:
+            curves.append(
+                {
+                    "curve": dict(zip(names, key, strict=False)),
+                    "word": found.word,
+                    "p_value": found.p_value,
+                    "degrees_of_freedom": list(found.degrees_of_freedom),
+                    "points": found.points,
+                }
+            )
     return [
         {
             "theory": theory,
@@ -139,33 +226,28 @@ def _agreement(theory: str, quantity: str, pairs: Sequence[tuple[Any, Any]]) -> 
             "median": float(np.median(known)),
             "largest": max(known),
             "relative": max(shares, default=math.nan),
+            "words": {word: sum(curve["word"] == word for curve in curves) for word in WORDS},
+            "curves": curves,
         }
     ]
 
 
-def _in_stderr(samples: Any, expected: Any) -> tuple[Any, Any]:
-    """Distance of the mean over the first axis in standard errors, and as a share of what is expected."""
-    samples = np.asarray(samples, float)
-    difference = samples.mean(axis=0) - expected
-    with np.errstate(divide="ignore", invalid="ignore"):
-        stderr = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
-        return difference / stderr, difference / expected
-
-
 def _spike_agreement(result: SpectrumResult) -> list[dict[str, Any]]:
     """Singular values outside the bulk, and the overlap that is predicted to be each one's largest."""
-    values: dict[int, list[tuple[Any, Any]]] = {}
-    overlaps: dict[int, list[tuple[Any, Any]]] = {}
+    values: dict[int, list[_Column]] = {}
+    overlaps: dict[int, list[_Column]] = {}
     for step, entries in result.drawn.items():
         predicted = result.predicted.get(step)
         if predicted is None or len(entries) < 2:
             continue
-        for place, eigenvalue in enumerate(predicted["outliers"]):
-            drawn = [math.sqrt(entry["outliers"][place]) for entry in entries]
-            values.setdefault(place, []).append(_in_stderr(drawn, math.sqrt(eigenvalue)))
-            column = int(np.nanargmax(predicted["overlaps"][place]))
-            shares = [entry["overlaps"][place, column] for entry in entries]
-            overlaps.setdefault(place, []).append(_in_stderr(shares, predicted["overlaps"][place, column]))
+        for place, outlier in enumerate(predicted.outliers[:FOLLOWED]):
+            top = outlier.singular_value
+            drawn = np.array([math.sqrt(entry.eigenvalues[place]) for entry in entries])
+            values.setdefault(place, []).append(_Column((), drawn, top, scale=top))
+            known = {n: x for n, x in outlier.overlaps.items() if n in entries[0].overlaps[place]}
+            name, share = max(known.items(), key=lambda pair: pair[1])
+            shares = np.array([entry.overlaps[place][name] for entry in entries])
+            overlaps.setdefault(place, []).append(_Column((), shares, share, scale=share))
     found = []
     for place in values:
         found += _agreement("predicted spectrum", f"spike {place + 1}: singular value", values[place])
@@ -177,19 +259,27 @@ def _gaussian_agreement(simulated: Sequence[Outcome]) -> list[dict[str, Any]]:
     found = []
     for spikes in SPIKES:
         for quantity in ("train_error", "test_error"):
-            pairs = []
-            for outcome in simulated:
+            columns = []
+            for place, outcome in enumerate(simulated):
                 samples = outcome.details["samples"]
                 pair = [samples.get(f"{kind}{spikes}_{quantity}") for kind in ("gaussian", "spiked")]
                 if pair[0] is not None and pair[1] is not None and len(pair[0]) > 1:
-                    distances, _ = _in_stderr(pair[0] - pair[1], 0.0)
-                    pairs.append((distances, (pair[0] - pair[1]).mean(axis=0) / pair[1].mean(axis=0)))
-            found += _agreement(f"Gaussian equivalent of F_{spikes}", quantity, pairs)
+                    means = pair[1].mean(axis=0)
+                    # Differences on the same draws, about the mean that they should have.
+                    paired = pair[0] - pair[1] + means
+                    columns += [
+                        _Column((place,), paired[:, i, j], float(means[i, j]), scale=float(means[i, j]))
+                        for i, j in np.ndindex(means.shape)
+                    ]
+            found += _agreement(f"Gaussian equivalent of F_{spikes}", quantity, columns)
     return found
 
 
-def _identity(point: Point) -> tuple[Any, ...]:
-    return (point.problem.key, point.sizes, point.step_size, point.ridge)
+def identity_of(outcome: Outcome, row: Mapping[str, Any]) -> Identity:
+    """The identity of the point that a row of a cell's outcome belongs to."""
+    # All rows of a cell have the same later steps.
+    later = tuple(outcome.next_step_sizes[0].tolist())
+    return (outcome.problem.key, outcome.sizes, later, row["step_size"], row["ridge"])
 
 
 def _matched(left: Sequence[Outcome], right: Sequence[Outcome]) -> Iterator[tuple[Outcome, Outcome]]:
@@ -201,20 +291,29 @@ def _matched(left: Sequence[Outcome], right: Sequence[Outcome]) -> Iterator[tupl
 
 
 def _grid_key(outcome: Outcome) -> tuple[Any, ...]:
-    return (outcome.problem.key, outcome.sizes, outcome.step_sizes.tobytes(), outcome.ridges.tobytes())
+    return (outcome.problem.key, outcome.sizes, outcome.schedule.tobytes(), outcome.ridges.tobytes())
 
 
-def _distances(simulated: Outcome, predicted: Outcome, quantity: str) -> tuple[Any, Any]:
+def _columns(
+    simulated: Outcome, predicted: Outcome, quantity: str, keys: Mapping[Identity, tuple[Any, ...]]
+) -> Iterator[_Column]:
+    """The points of a grid, each with the curve it belongs to."""
     from firststep.compare import Comparison
 
     comparison = Comparison(simulated, {"theory": predicted})
-    error = quantity.replace("gain", "error")
-    scale = np.abs(np.broadcast_to(predicted.values[error], comparison.distances(quantity).shape))
+    samples = comparison.samples(quantity)
+    if samples is None:
+        return
+    means, bars = samples.mean(axis=0), comparison.bars(quantity)
+    expected = means - comparison.differences(quantity)
     # A gain's difference is judged by the error it is a gain in: near no step the gain itself is 0.
-    share = np.divide(
-        comparison.differences(quantity), scale, out=np.full_like(scale, np.nan), where=scale > 0
-    )
-    return comparison.distances(quantity).ravel(), share.ravel()
+    scale = np.abs(np.broadcast_to(predicted.values[quantity.replace("gain", "error")], means.shape))
+    for i, j in np.ndindex(means.shape):
+        row = {"step_size": float(simulated.step_sizes[i]), "ridge": float(simulated.ridges[j])}
+        key = keys.get(identity_of(simulated, row))
+        if key is not None:
+            values = float(expected[i, j]), float(bars[i, j]), float(scale[i, j])
+            yield _Column(key, samples[:, i, j], *values)
 
 
 def simulated_outcome(
@@ -224,65 +323,44 @@ def simulated_outcome(
 
     Also the number of points that are missing.
     """
-    found = [store.values(simulation_spec(cell, settings, replica)) for replica in replicas]
-    names_wanted = _marks(parts_of(settings.extras))
+    wanted = parts_of(settings.extras)
+    stored = [store.parts(simulation_spec(cell, settings, replica)) for replica in replicas]
     outcomes, missing = [], 0
     for steps, ridges in grids(cell.pairs):
-        samples: list[dict[str, Any]] = []
-        for values in found:
-            lacking = [
-                (step, ridge)
-                for step in steps
-                for ridge in ridges
-                if not all(
-                    any(n.startswith(mark) for n in values.get((step, ridge), ())) for mark in names_wanted
-                )
-            ]
-            missing += len(lacking)
-            if lacking:
-                continue
-            names = values[steps[0], ridges[0]]
-            samples.append(
-                {
-                    name: np.array([[values[s, r].get(name, math.nan) for r in ridges] for s in steps])
-                    for name in names
-                }
-            )
-        if samples:
-            outcomes.append(_averaged(cell, steps, ridges, samples, settings))
+        complete = []
+        for parts in stored:
+            lacking = parts.lacking(wanted, steps, ridges)
+            missing += lacking
+            if not lacking:
+                tables = {part: parts.table(part, steps, ridges) for part in wanted}
+                complete.append(Measured.from_tables(tables))
+        if complete:
+            means = Averages.of(complete)
+            details = {"replicas": len(complete), "seed": settings.seed, "dtype": settings.dtype}
+            further = {"stderr": means.stderr, "details": details | means.details}
+            outcomes.append(_outcome(cell, steps, ridges, "simulation", means.values, **further))
     return outcomes, missing
 
 
-def _marks(parts: Sequence[str]) -> list[str]:
-    """How the names of each part's numbers begin."""
-    marks = {"network": "test_error", "linear": "linear_ridge", "weights": "weights_"}
-    return [marks.get(part, part) for part in parts]
-
-
-def _averaged(
+def _outcome(
     cell: Cell,
     steps: Sequence[float],
     ridges: Sequence[float],
-    samples: Sequence[Mapping[str, Any]],
-    settings: SimulationSection,
+    source: str,
+    values: Mapping[str, Array],
+    **further: Any,
 ) -> Outcome:
-    count = len(samples)
-    names = [name for name in samples[0] if all(name in sample for sample in samples)]
-    stacked = {name: np.stack([sample[name] for sample in samples]) for name in names}
-    test_stderr = stacked.pop("test_stderr", np.zeros(1))
-    values = {name: sample.mean(axis=0) for name, sample in stacked.items()}
-    stderr = {}
-    if count > 1:
-        stderr = {name: sample.std(axis=0, ddof=1) / math.sqrt(count) for name, sample in stacked.items()}
-    details = {
-        "replicas": count,
-        "seed": settings.seed,
-        "dtype": settings.dtype,
-        "test_stderr": np.sqrt((test_stderr**2).mean(axis=0) / count),
-        "samples": stacked,
-    }
+    """Values of a cell at a grid of first steps and ridges."""
+    later = np.tile(np.array(cell.next_steps, dtype=float), (len(steps), 1))
     return Outcome(
-        cell.problem, cell.sizes, np.array(steps), np.array(ridges), "simulation", values, stderr, (), details
+        cell.problem,
+        cell.sizes,
+        np.array(steps),
+        np.array(ridges),
+        source,
+        values,
+        next_step_sizes=later,
+        **further,
     )
 
 
@@ -292,20 +370,13 @@ def predicted_outcomes(
     """A theory's outcomes as far as they are stored, and the number of points that are missing."""
     outcomes, missing = [], 0
     for cell in cells:
-        values = store.values(theory_spec(cell, theory.name, theory.options))
+        stored = store.parts(theory_spec(cell, theory.name, theory.options))
         for steps, ridges in grids(cell.pairs):
-            lacking = sum((s, r) not in values for s in steps for r in ridges)
+            lacking = stored.lacking(["theory"], steps, ridges)
             missing += lacking
-            if lacking:
-                continue
-            names = values[steps[0], ridges[0]]
-            arrays = {
-                name: np.array([[values[s, r].get(name, math.nan) for r in ridges] for s in steps])
-                for name in names
-            }
-            outcomes.append(
-                Outcome(cell.problem, cell.sizes, np.array(steps), np.array(ridges), theory.name, arrays)
-            )
+            if not lacking:
+                table = stored.table("theory", steps, ridges)
+                outcomes.append(_outcome(cell, steps, ridges, theory.name, table))
     return outcomes, missing
 
 
@@ -335,30 +406,42 @@ def replicas_wanted(store: Store, cell: Cell, settings: SimulationSection) -> in
     return count
 
 
-def _spectra(store: Store, experiment: Experiment) -> tuple[list[SpectrumResult], int]:
+def _spectra(store: Store, experiment: Experiment) -> tuple[list[SpectrumResult], list[DistanceResult], int]:
+    """Spectra and distances as far as they are stored, and the number of those that are missing."""
     settings = experiment.spectra
     if settings is None:
-        return [], 0
-    found, missing = [], 0
-    finer = {(cell.problem.key, cell.sizes): cell for cell in spectra_cells(experiment)}
+        return [], [], 0
+    spectra, distances, missing = [], [], 0
+    finer = {cell.key: cell for cell in spectra_cells(experiment)}
     for cell in cells_of(expand(experiment)):
         for of in settings.of:
-            drawn: dict[float, list[dict[str, Array]]] = {step: [] for step in steps_of(cell)}
-            for replica in range(settings.replicas):
-                by_step = _arrays_by_step(store, spectrum_spec(cell, of, settings, replica))
-                for step, entries in drawn.items():
-                    if step in by_step:
-                        entries.append(by_step[step])
-                    else:
-                        missing += 1
-            predicted: dict[float, dict[str, Array]] = {}
-            if of != "distances":
-                known = _arrays_by_step(store, predicted_spectrum_spec(cell, of))
-                wanted = steps_of(finer[cell.problem.key, cell.sizes])
-                predicted = {step: known[step] for step in wanted if step in known}
-                missing += len(wanted) - len(predicted)
-            found.append(SpectrumResult(cell, of, drawn, predicted))
-    return found, missing
+            specs = [spectrum_spec(cell, of, settings, replica) for replica in range(settings.replicas)]
+            stored = [_arrays_by_step(store, spec, of) for spec in specs]
+            drawn = {step: [arrays[step] for arrays in stored if step in arrays] for step in steps_of(cell)}
+            missing += sum(len(specs) - len(entries) for entries in drawn.values())
+            if of == "distances":
+                distances.append(DistanceResult(cell, _distances(drawn)))
+                continue
+            known = _arrays_by_step(store, predicted_spectrum_spec(cell, of), of)
+            wanted = steps_of(finer[cell.key])
+            predicted = {
+                step: Spectrum.from_arrays(known[step], cell.problem, cell.sizes, step, of)
+                for step in wanted
+                if step in known
+            }
+            missing += len(wanted) - len(predicted)
+            draws = {step: [DrawnSpectrum.from_arrays(one) for one in all_] for step, all_ in drawn.items()}
+            spectra.append(SpectrumResult(cell, of, draws, predicted))
+    return spectra, distances, missing
+
+
+def _distances(drawn: Mapping[float, Sequence[Mapping[str, Any]]]) -> dict[float, Distances]:
+    names = tuple(f"spiked{count}" for count in SPIKES)
+    return {
+        step: Distances.of(names, np.stack([entry["distances"][None] for entry in entries]))
+        for step, entries in drawn.items()
+        if entries
+    }
 
 
 def _failed_predictions(
@@ -374,11 +457,12 @@ def _failed_predictions(
     return [known[name] for name in names if name in known]
 
 
-def _arrays_by_step(store: Store, spec: Mapping[str, Any]) -> dict[float, dict[str, Array]]:
-    by_step: dict[float, dict[str, Array]] = {}
+def _arrays_by_step(store: Store, spec: Mapping[str, Any], of: str) -> dict[float, dict[str, Any]]:
+    """Arrays of a subject for each step size that is complete."""
+    by_step: dict[float, dict[str, Any]] = {}
     for (name, step), array in store.arrays(spec).items():
         by_step.setdefault(step, {})[name] = array
-    return by_step
+    return {step: arrays for step, arrays in by_step.items() if MARKS[of] in arrays}
 
 
 def collect(store: Store, experiment: Experiment) -> Results:
@@ -405,10 +489,13 @@ def collect(store: Store, experiment: Experiment) -> Results:
             origins[str(origin)] = origin
     predicted = []
     for theory in experiment.theory:
-        at_points, lacking = predicted_outcomes(store, cells, theory)
+        asked = cells_of(theory_points(experiment, theory))
+        at_points, lacking = predicted_outcomes(store, asked, theory)
         along, more = (at_points, 0)
         if theory.curve:
-            along, more = predicted_outcomes(store, cells_of(expand(experiment, theory.curve)), theory)
+            along, more = predicted_outcomes(
+                store, cells_of(theory_points(experiment, theory, theory.curve)), theory
+            )
         predicted.append(Predicted(theory, tuple(at_points), tuple(along)))
         missing += lacking + more
         if lacking + more and known:
@@ -416,7 +503,7 @@ def collect(store: Store, experiment: Experiment) -> Results:
                 theory_spec(cell, theory.name, theory.options) for cell in theory_cells(experiment, theory)
             )
             failures += [known[key] for key in map(subject_key, specs) if key in known]
-    spectra, lacking = _spectra(store, experiment)
+    spectra, distances, lacking = _spectra(store, experiment)
     missing += lacking
     if lacking and known and experiment.spectra is not None:
         waiting = (t for cell in cells for t in missing_spectra(store, cell, experiment.spectra))
@@ -432,4 +519,5 @@ def collect(store: Store, experiment: Experiment) -> Results:
         tuple(origins.values()),
         tuple(failures),
         tuple(spectra),
+        tuple(distances),
     )

@@ -4,14 +4,16 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from firststep.compute.speed import multiplication_rate
 from firststep.experiment.execution import (
     Backend,
     DaskBackend,
@@ -28,7 +30,6 @@ from firststep.experiment.points import (
     grids,
     missing_spectra,
     missing_tasks,
-    parts_of,
     predicted_spectrum_spec,
     spectra_cells,
     steps_of,
@@ -36,15 +37,22 @@ from firststep.experiment.points import (
     theory_spec,
 )
 from firststep.experiment.results import Results, collect, replicas_wanted
-from firststep.experiment.schema import Experiment, TheorySection
-from firststep.experiment.work import Finished, Task, outlier_arrays, provenance
-from firststep.problem import OutsideTheoryWarning, Sizes
-from firststep.simulate import estimate_memory
+from firststep.experiment.schema import Experiment, SimulationSection, SpectraSection, TheorySection
+from firststep.experiment.work import MARKS, Finished, Task, later_steps, provenance
+from firststep.results import Outcome
+from firststep.setting import OutsideTheoryWarning, Sizes
+from firststep.simulate import estimate_memory, replica_work
 from firststep.store import Store, subject_key
 from firststep.theory import predict
 
 # Below so many floating-point operations, starting processes costs more than it saves.
 SMALL_WORK = 3e9
+# Replicas that a plan looks up; a lookup takes some 100 microseconds.
+MOST_LOOKED = 20_000
+# Seconds after which a run says for which other run it waits.
+WAITING_SECONDS = 2.0
+# Points of a theory that are computed to learn how long the others take.
+SAMPLED_STEPS, SAMPLED_RIDGES = 8, 4
 
 
 class Interrupted(Exception):
@@ -64,6 +72,7 @@ class Progress:
     failed: int = 0
     reused: int = 0
     what: str = ""
+    waiting: str = ""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -88,108 +97,267 @@ class Plan:
     seconds: float
     memory_per_worker: int
     failed_before: int
+    theory_points: int = 0
+    theory_missing: int = 0
+    theory_seconds: float = 0.0
 
 
-@contextmanager
-def _signals(caught: list[int]) -> Iterator[None]:
-    """Note the first Ctrl-C or SIGTERM so that the run can end in order; a second one ends it at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+class Signals:
+    """The first Ctrl-C, SIGTERM or SIGHUP, noted so that the run can end in order; a second one ends it at once."""
 
-    def note(number: int, _: object) -> None:
-        if caught:
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._computing = False
+
+    def __bool__(self) -> bool:
+        return self.number is not None
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note signals while the block runs; one that is ignored, as under nohup, stays so."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        wanted = [getattr(signal, name) for name in names]
+        before = {
+            number: signal.signal(number, self._note)
+            for number in wanted
+            if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """A stretch in which nothing is written: a signal ends it where it is."""
+        if self:
+            raise _Stop
+        self._computing = True
+        try:
+            yield
+        finally:
+            self._computing = False
+
+    def _note(self, number: int, _: object) -> None:
+        if self:
             raise KeyboardInterrupt
-        caught.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        self.number = number
+        if self._computing:
+            raise _Stop
 
 
-def plan(experiment: Experiment, store: Store, *, jobs: int | None = None) -> Plan:
-    """Count what is to do, without doing it."""
-    tasks = list(_tasks(experiment, store))
-    points = expand(experiment)
-    replicas = 0 if experiment.simulation is None else experiment.simulation.replicas
-    total = len(points) * replicas
-    lacking = sum(task.count for task in tasks)
-    if experiment.spectra is not None:
-        steps = sum(len(steps_of(cell)) for cell in cells_of(points))
-        total += steps * experiment.spectra.replicas * len(experiment.spectra.of)
+class _Stop(BaseException):
+    """A signal came while something was computed; not an Exception, so that no task is blamed for it."""
+
+
+@dataclass
+class Survey:
+    """What a store lacks of an experiment's draws, looked at replica by replica up to a limit."""
+
+    total: int = 0
+    tasks: int = 0
+    lacking: int = 0
+    failed: int = 0
+    failed_points: int = 0
+    # Replicas by what one of them costs, each with a task that stands for all.
+    kinds: dict[tuple[Any, ...], tuple[Task, int]] = field(default_factory=dict)
+
+    def add(self, task: Task, count: int = 1) -> None:
+        """Count tasks like this one."""
+        self.tasks += count
+        self.lacking += count * task.count
+        kind = (task.sizes, len(task.step_sizes), task.extras, task.spec.get("dtype"))
+        self.kinds[kind] = (task, self.kinds.get(kind, (task, 0))[1] + count)
+
+    @property
+    def examples(self) -> list[Task]:
+        """One task of each kind."""
+        return [task for task, _ in self.kinds.values()]
+
+
+def survey(experiment: Experiment, store: Store, leave: Collection[str] = ()) -> Survey:
+    """Count the draws that are to do, without the tasks in `leave`.
+
+    At most `MOST_LOOKED` replicas are looked up; all further ones count as missing, so that no plan takes minutes.
+    """
+    found = Survey()
+    looked = 0
+    for cell, settings, wanted in _wanted(experiment, store):
+        first: Task | None = None
+        seen = min(wanted, max(100, MOST_LOOKED - looked))
+        looked += seen
+        for task in _missing(store, cell, settings, range(seen)):
+            first = first or task
+            if task.key in leave:
+                found.failed += 1
+                found.failed_points += task.count
+            else:
+                found.add(task)
+        points = len(steps_of(cell)) if isinstance(settings, SpectraSection) else len(set(cell.pairs))
+        kinds = len(settings.of) if isinstance(settings, SpectraSection) else 1
+        found.total += wanted * points * kinds
+        if seen < wanted and first is not None:
+            found.add(first, wanted - seen)
+    return found
+
+
+def plan(experiment: Experiment, store: Store, *, jobs: int | None = None, estimate: bool = True) -> Plan:
+    """Count what is to do, without doing it.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        From `load` or `parse`.
+    store : Store
+        Where its points are kept.
+    jobs : int, optional
+        Processes that the run would have.
+    estimate : bool
+        Whether to say how long it takes, for which a few points of each theory are computed.
+    """
     failures = store.failures()
-    seconds = 0.0
-    rate = None
-    known: dict[Sizes, list[float]] = {}
-    for task in tasks:
-        if task.sizes not in known:
-            known[task.sizes] = store.seconds("simulation", task.sizes.to_dict())
-        if known[task.sizes]:
-            seconds += float(np.median(known[task.sizes]))
-        else:
-            rate = rate or _speed()
-            seconds += work(task.sizes, len(task.step_sizes)) / rate
-    workers = fitting_workers(tasks, jobs) if tasks else 1
-    need = max((estimate_memory(t.sizes, extras=t.extras) for t in tasks), default=0)
-    lacking_theory = _missing_theory(experiment, store)
+    found = survey(experiment, store, failures)
+    theory = _survey_theory(experiment, store)
+    workers = fitting_workers(found.examples, jobs) if found.tasks else 1
+    seconds = _seconds(found, store) / workers if estimate else 0.0
     return Plan(
-        total + lacking_theory[1],
-        total - lacking + lacking_theory[1] - lacking_theory[0],
-        replicas,
-        len(tasks),
-        seconds / workers,
-        need,
-        sum(task.key in failures for task in tasks),
+        points=found.total + theory.total,
+        present=found.total - found.lacking - found.failed_points + theory.total - theory.lacking,
+        replicas=0 if experiment.simulation is None else experiment.simulation.replicas,
+        tasks=found.tasks + found.failed,
+        seconds=seconds + (theory.seconds() if estimate else 0.0),
+        memory_per_worker=max((_memory(task) for task in found.examples), default=0),
+        failed_before=found.failed,
+        theory_points=theory.total,
+        theory_missing=theory.lacking,
+        theory_seconds=theory.seconds() if estimate else 0.0,
     )
 
 
-def work(sizes: Sizes, n_steps: int) -> float:
-    """Floating-point operations of a replica, roughly: products, and a Gram matrix for each step size."""
-    n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
-    small, large = min(n, width), max(n, width)
-    products = 4.0 * (n0 + n) * d * width + 4.0 * width**2 * d
-    return products + (n_steps + 1) * (small**2 * (large + 1.5 * small) + 60.0 * width**2)
+def _memory(task: Task) -> int:
+    return estimate_memory(task.sizes, dtype=task.spec.get("dtype", "float64"), extras=task.extras)
 
 
-def _speed() -> float:
-    """Floating-point operations per second of one thread, measured on the spot and taken at half."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+def _seconds(found: Survey, store: Store) -> float:
+    """Time of the draws on one worker: as long as those of the same sizes took, or by the work in them."""
+    known: dict[Sizes, list[float]] = {}
+    rate, seconds = None, 0.0
+    for task, count in found.kinds.values():
+        if task.sizes not in known:
+            known[task.sizes] = store.seconds("simulation", task.sizes.to_dict())
+        if known[task.sizes]:
+            seconds += count * float(np.median(known[task.sizes]))
+        else:
+            # Half of what products reach: the rest of a replica is slower.
+            rate = rate or 0.5 * multiplication_rate(384, 3, threads=1)
+            seconds += count * _work(task) / rate
+    return seconds
 
-    size = 384
-    matrix = np.full((size, size), 0.5)
-    with threadpool_limits(1):
-        matrix @ matrix
-        started = time.perf_counter()
-        for _ in range(3):
-            matrix @ matrix
-        spent = time.perf_counter() - started
-    return 0.5 * 3 * 2 * size**3 / spent
+
+@dataclass
+class TheorySurvey:
+    """Solutions of theories that a store lacks, and a small sample of them to be timed."""
+
+    total: int = 0
+    lacking: int = 0
+    # For each theory and kind of spectrum: something that computes a few points, how many, and how many lack.
+    samples: list[tuple[Callable[[], object], int, int]] = field(default_factory=list)
+    _seconds: float | None = None
+
+    def seconds(self) -> float:
+        """Time of what lacks, at the rate of the samples."""
+        if self._seconds is None:
+            self._seconds = 0.0
+            for sample, count, lacking in self.samples:
+                started = time.perf_counter()
+                with suppress(ArithmeticError, RuntimeError, ValueError, TypeError):
+                    sample()
+                    # Once more: what is only made once is not what a thousand points wait for.
+                    first, started = time.perf_counter() - started, time.perf_counter()
+                    sample()
+                    rate = (time.perf_counter() - started) / count
+                    self._seconds += first + rate * max(0, lacking - count)
+        return self._seconds
 
 
-def _tasks(experiment: Experiment, store: Store) -> Iterator[Task]:
+def _survey_theory(experiment: Experiment, store: Store) -> TheorySurvey:
+    found = TheorySurvey()
+    for theory in experiment.theory:
+        lacking, hardest = 0, None
+        for cell in theory_cells(experiment, theory):
+            wanted = set(cell.pairs)
+            missing = wanted - store.present(theory_spec(cell, theory.name, theory.options), "theory")
+            found.total += len(wanted)
+            lacking += len(missing)
+            if missing and hardest is None:
+                hardest = (cell, sorted(missing))
+        if hardest is not None:
+            cell, pairs = hardest
+            steps, ridges = max(grids(pairs), key=lambda grid: len(grid[0]) * len(grid[1]))
+            steps = steps[:: max(1, len(steps) // SAMPLED_STEPS)]
+            sample = partial(_solved, cell, theory, steps, ridges[:SAMPLED_RIDGES])
+            found.samples.append((sample, len(steps) * len(ridges[:SAMPLED_RIDGES]), lacking))
+        found.lacking += lacking
+    _survey_spectra(experiment, store, found)
+    return found
+
+
+def _survey_spectra(experiment: Experiment, store: Store, found: TheorySurvey) -> None:
+    if experiment.spectra is None:
+        return
+    from firststep.theory.spectra.spectrum import predict_spectrum
+
+    for of in experiment.spectra.of:
+        if of == "distances":
+            continue
+        lacking, sample = 0, None
+        for cell in spectra_cells(experiment):
+            there = store.array_names(predicted_spectrum_spec(cell, of))
+            steps = [step for step in steps_of(cell) if (MARKS[of], step) not in there]
+            found.total += len(steps_of(cell))
+            lacking += len(steps)
+            if steps and sample is None:
+                middle = steps[len(steps) // 2]
+                sample = partial(predict_spectrum, cell.problem, cell.sizes, middle, of=of)
+        found.lacking += lacking
+        if sample is not None:
+            found.samples.append((sample, 1, lacking))
+
+
+def _work(task: Task) -> float:
+    """Floating-point operations of a task, roughly."""
+    return replica_work(task.sizes, len(task.step_sizes), len(task.step_sizes) if task.next_steps else 0)
+
+
+def _wanted(
+    experiment: Experiment, store: Store
+) -> Iterator[tuple[Cell, SimulationSection | SpectraSection, int]]:
+    """Cells with how they are to be drawn and how often, spectra first."""
     cells = cells_of(expand(experiment))
     if experiment.spectra is not None:
         for cell in cells:
-            yield from missing_spectra(store, cell, experiment.spectra)
-    if experiment.simulation is None:
-        return
-    for cell in cells:
-        wanted = replicas_wanted(store, cell, experiment.simulation)
-        yield from missing_tasks(store, cell, experiment.simulation, range(wanted))
+            yield cell, experiment.spectra, experiment.spectra.replicas
+    if experiment.simulation is not None:
+        for cell in cells:
+            yield cell, experiment.simulation, replicas_wanted(store, cell, experiment.simulation)
 
 
-def _missing_theory(experiment: Experiment, store: Store) -> tuple[int, int]:
-    """Points of theories that are missing, and all of them."""
-    missing = total = 0
-    for theory in experiment.theory:
-        for cell in theory_cells(experiment, theory):
-            wanted = set(cell.pairs)
-            total += len(wanted)
-            missing += len(wanted - store.present(theory_spec(cell, theory.name, theory.options), "theory"))
-    return missing, total
+def _missing(
+    store: Store, cell: Cell, settings: SimulationSection | SpectraSection, replicas: range
+) -> Iterator[Task]:
+    if isinstance(settings, SpectraSection):
+        return missing_spectra(store, cell, settings, replicas)
+    return missing_tasks(store, cell, settings, replicas)
+
+
+def _tasks(experiment: Experiment, store: Store) -> Iterator[Task]:
+    """What is to be drawn, one task at a time: a million of them would not fit."""
+    for cell, settings, wanted in _wanted(experiment, store):
+        yield from _missing(store, cell, settings, range(wanted))
 
 
 def run(
@@ -233,25 +401,30 @@ def run(
         After Ctrl-C or SIGTERM; what was finished is stored, and running again goes on from there.
     """
     store.remember(experiment.key, name, document)
-    caught: list[int] = []
-    with _signals(caught):
+    signals = Signals()
+    with suppress(_Stop), signals.noted():
         state = Progress()
         show = progress or (lambda _: None)
-        _predict_all(experiment, store, state, show, caught)
-        _predict_spectra(experiment, store, caught)
-        _simulate_all(experiment, store, state, show, caught, _Place(jobs, scheduler, executor), retry_failed)
-    if caught:
-        raise Interrupted(caught[0])
+        _predict_all(experiment, store, state, show, signals)
+        _predict_spectra(experiment, store, signals)
+        _simulate_all(
+            experiment, store, state, show, signals, _Place(jobs, scheduler, executor), retry_failed
+        )
+    store.check_place()
+    if signals.number is not None:
+        raise Interrupted(signals.number)
     return collect(store, experiment)
 
 
 def _predict_all(
-    experiment: Experiment, store: Store, state: Progress, show: Callable[[Progress], None], caught: list[int]
+    experiment: Experiment, store: Store, state: Progress, show: Callable[[Progress], None], signals: Signals
 ) -> None:
     """Theories are quick: the driver computes them itself."""
     for theory in experiment.theory:
-        for cell in theory_cells(experiment, theory):
-            if caught:
+        with signals.computing():
+            cells = theory_cells(experiment, theory)
+        for cell in cells:
+            if signals:
                 return
             spec = theory_spec(cell, theory.name, theory.options)
             there = store.present(spec, "theory")
@@ -263,7 +436,19 @@ def _predict_all(
             task = subject_key(spec)
             try:
                 for steps, ridges in grids(lacking):
-                    _predict(store, cell, theory, spec, steps, ridges)
+                    started = time.perf_counter()
+                    with signals.computing():
+                        outcome = _solved(cell, theory, steps, ridges)
+                    seconds = time.perf_counter() - started
+                    store.add(
+                        spec,
+                        "theory",
+                        steps,
+                        ridges,
+                        outcome.values,
+                        provenance=provenance(),
+                        seconds=seconds,
+                    )
             except (ArithmeticError, RuntimeError, ValueError, TypeError) as error:
                 label = f"{theory.name} theory of {cell.name}"
                 store.fail(task, label, f"{type(error).__name__}: {error}")
@@ -271,66 +456,61 @@ def _predict_all(
                 store.forgive([task])
 
 
-def _predict_spectra(experiment: Experiment, store: Store, caught: list[int]) -> None:
+def _predict_spectra(experiment: Experiment, store: Store, signals: Signals) -> None:
     """Densities, outliers and overlaps at the steps of the sweep and of the curve."""
     if experiment.spectra is None:
         return
-    from firststep.theory.spectrum import predict_spectrum
+    from firststep.theory.spectra.spectrum import predict_spectrum
 
     for of in experiment.spectra.of:
         if of == "distances":
             continue
-        for cell in spectra_cells(experiment):
+        with signals.computing():
+            cells = spectra_cells(experiment)
+        for cell in cells:
             spec = predicted_spectrum_spec(cell, of)
             there = store.array_names(spec)
             for step in steps_of(cell):
-                if caught or ("outliers", step) in there:
+                if signals or (MARKS[of], step) in there:
                     continue
                 task, started = f"{subject_key(spec)} {step!r}", time.perf_counter()
                 try:
-                    found = predict_spectrum(cell.problem, cell.sizes, step, of=of)
+                    later: dict[str, Any] = (
+                        {"next_step_sizes": list(cell.next_steps)} if cell.next_steps else {}
+                    )
+                    with signals.computing():
+                        found = predict_spectrum(cell.problem, cell.sizes, step, of=of, **later)
                 except (ArithmeticError, RuntimeError, ValueError) as error:
                     label = f"predicted spectrum of the {of} at step size {step:g} of {cell.name}"
                     store.fail(task, label, f"{type(error).__name__}: {error}")
                     continue
-                arrays = outlier_arrays(found.outliers, of, step)
-                arrays["x", step], arrays["density", step] = found.x, found.density
-                arrays["edges", step] = np.array([*found.edges, found.atom])
                 store.add_parts(
                     spec,
                     {},
                     [step],
                     [],
-                    arrays=arrays,
+                    arrays={(name, step): array for name, array in found.to_arrays().items()},
                     provenance=provenance(),
                     seconds=time.perf_counter() - started,
                 )
                 store.forgive([task])
 
 
-def _predict(
-    store: Store,
-    cell: Cell,
-    theory: TheorySection,
-    spec: dict[str, Any],
-    steps: Sequence[float],
-    ridges: Sequence[float],
-) -> None:
-    started = time.perf_counter()
+def _solved(cell: Cell, theory: TheorySection, steps: Sequence[float], ridges: Sequence[float]) -> Outcome:
+    """A theory's answer on a grid."""
     with warnings.catch_warnings():
         # The outcome's notes say the same, and the report shows them.
         warnings.simplefilter("ignore", OutsideTheoryWarning)
-        outcome = predict(
+        return predict(
             cell.problem,
             cell.sizes,
             np.array(steps),
             np.array(ridges),
             theory=theory.name,
             baselines=True,
+            **later_steps(cell.next_steps),
             **theory.options,
         )
-    seconds = time.perf_counter() - started
-    store.add(spec, "theory", steps, ridges, outcome.values, provenance=provenance(), seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -341,16 +521,16 @@ class _Place:
     scheduler: str | None
     executor: Executor | None
 
-    def open(self, tasks: Sequence[Task]) -> Backend:
-        """The backend for these tasks."""
+    def open(self, found: Survey, signals: Signals) -> Backend:
+        """The backend for what is to do."""
         if self.executor is not None:
             return ExecutorBackend(self.executor)
         if self.scheduler is not None:
             return DaskBackend(self.scheduler, self.jobs)
-        workers = min(fitting_workers(tasks, self.jobs), len(tasks))
-        small = sum(work(task.sizes, len(task.step_sizes)) for task in tasks) < SMALL_WORK
-        if workers == 1 or (self.jobs is None and small):
-            return InProcessBackend()
+        workers = min(fitting_workers(found.examples, self.jobs), found.tasks)
+        whole = sum(count * _work(task) for task, count in found.kinds.values())
+        if workers == 1 or (self.jobs is None and whole < SMALL_WORK):
+            return InProcessBackend(signals.computing)
         return LocalBackend(workers)
 
 
@@ -359,105 +539,124 @@ def _simulate_all(
     store: Store,
     state: Progress,
     show: Callable[[Progress], None],
-    caught: list[int],
+    signals: Signals,
     place: _Place,
     retry_failed: bool,
 ) -> None:
     """Rounds of tasks, until every cell has the replicas that it needs."""
     backend: Backend | None = None
     interrupted = True
+    # Tasks that are left alone: those that failed before, unless they are wanted again, and those that fail now.
+    leave: set[str] = set() if retry_failed else set(store.failures())
     try:
-        failed: set[str] = set()
-        while not caught:
-            tasks = list(_tasks(experiment, store))
-            if retry_failed and not failed:
-                store.forgive([task.key for task in tasks])
-            known = store.failures()
-            tasks = [task for task in tasks if task.key not in known]
-            if not tasks:
+        while not signals:
+            with signals.computing():
+                found = survey(experiment, store, leave)
+            if not found.tasks:
                 break
-            backend = backend or place.open(tasks)
-            state.total = state.done + state.failed + sum(task.count for task in tasks)
+            backend = backend or place.open(found, signals)
+            state.total = state.done + state.failed + found.lacking
             state.what = "replicas"
             show(state)
-            failed |= _run_round(tasks, store, backend, state, show, caught)
-        interrupted = bool(caught)
+            todo = _guarded((t for t in _tasks(experiment, store) if t.key not in leave), signals)
+            if not _Round(store, backend, state, show, signals, leave).run(todo):
+                break
+        interrupted = bool(signals)
     finally:
         if backend is not None:
             backend.close(now=interrupted)
 
 
-def _run_round(
-    tasks: Sequence[Task],
-    store: Store,
-    backend: Backend,
-    state: Progress,
-    show: Callable[[Progress], None],
-    caught: list[int],
-) -> set[str]:
-    failed: set[str] = set()
+def _guarded(tasks: Iterator[Task], signals: Signals) -> Iterator[Task]:
+    """The tasks; a signal is heard while the next one is looked for."""
+    while not signals:
+        with signals.computing():
+            task = next(tasks, None)
+        if task is None:
+            return
+        yield task
 
-    def write(task: Task, finished: Finished) -> None:
-        parts = split_parts(finished.values, task.extras) if task.kind == "errors" else {}
-        store.add_parts(
+
+@dataclass
+class _Round:
+    """One pass through what is to be drawn."""
+
+    store: Store
+    backend: Backend
+    state: Progress
+    show: Callable[[Progress], None]
+    signals: Signals
+    leave: set[str]
+    offers: int = 0
+
+    def run(self, tasks: Iterator[Task]) -> int:
+        """Draw, write and note failures; the number of tasks that there were."""
+        execute(
+            self._offered(tasks),
+            self.backend,
+            done=self._write,
+            failed=self._give_up,
+            stopped=lambda: bool(self.signals),
+        )
+        return self.offers
+
+    def _write(self, task: Task, finished: Finished) -> None:
+        self.store.add_parts(
             task.spec,
-            parts,
+            finished.measured.tables() if finished.measured is not None else {},
             task.step_sizes,
             task.ridges,
             arrays=finished.arrays,
             provenance=finished.provenance,
             seconds=finished.seconds,
         )
-        state.done += task.count
-        show(state)
+        self.state.done += task.count
+        self.show(self.state)
 
-    def give_up(task: Task, error: BaseException) -> None:
-        store.fail(task.key, task.label, f"{type(error).__name__}: {error}")
-        failed.add(task.key)
-        state.failed += task.count
-        show(state)
+    def _give_up(self, task: Task, error: BaseException) -> None:
+        self.store.fail(task.key, task.label, f"{type(error).__name__}: {error}")
+        self.leave.add(task.key)
+        self.state.failed += task.count
+        self.show(self.state)
 
-    def offered() -> Iterator[Task | None]:
+    def _offered(self, tasks: Iterator[Task]) -> Iterator[Task | None]:
         """Tasks that no other run is at; then theirs, in case they are not finished, or None to wait."""
         held = []
+        known = self.store.failures()
         for task in tasks:
-            if store.claim(task.key):
+            self.offers += 1
+            if task.key in known:
+                self.store.forgive([task.key])
+            if self.store.claim(task.key):
                 yield task
             else:
                 held.append(task)
-        while held and not caught:
+        waiting = time.monotonic()
+        while held and not self.signals:
             for task in list(held):
-                if _is_done(store, task) or task.key in store.failures():
+                if _is_done(self.store, task) or task.key in self.store.failures():
                     held.remove(task)
-                    state.done += task.count
-                    show(state)
-                elif store.claim(task.key):
+                    self.state.done += task.count
+                    self.show(self.state)
+                elif self.store.claim(task.key):
                     held.remove(task)
                     yield task
+            if held and time.monotonic() - waiting > WAITING_SECONDS:
+                self._tell(held)
             yield None
+        self.state.waiting = ""
 
-    execute(offered(), backend, done=write, failed=give_up, stopped=lambda: bool(caught))
-    return failed
+    def _tell(self, held: Sequence[Task]) -> None:
+        """Say for whom the run waits."""
+        holders = sorted({who for task in held if (who := self.store.holder(task.key))})
+        text = f"waiting for {' and '.join(holders)}, which has {len(held)} of the tasks" if holders else ""
+        if text != self.state.waiting:
+            self.state.waiting = text
+            self.show(self.state)
 
 
 def _is_done(store: Store, task: Task) -> bool:
     if task.kind != "errors":
-        mark = "distances" if task.kind == "distances" else "outliers"
-        return {(mark, step) for step in task.step_sizes} <= store.array_names(task.spec)
+        return {(MARKS[task.kind], step) for step in task.step_sizes} <= store.array_names(task.spec)
     there = store.present(task.spec, "network")
     return all((step, ridge) in there for step in task.step_sizes for ridge in task.ridges)
-
-
-def split_parts(values: dict[str, Any], extras: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """A replica's numbers by the part that they belong to.
-
-    Examples
-    --------
-    >>> split_parts({"test_error": 1, "spiked1_test_error": 2}, ["spiked"])
-    {'network': {'test_error': 1}, 'spiked': {'spiked1_test_error': 2}}
-    """
-    parts: dict[str, dict[str, Any]] = {part: {} for part in parts_of(extras)}
-    for name, value in values.items():
-        owner = next((extra for extra in extras if name.startswith(extra)), "network")
-        parts[owner][name] = value
-    return parts

@@ -1,15 +1,21 @@
 """The experiment file: TOML in, checked sections out, every mistake reported at once."""
 
 import difflib
+import itertools
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
+from firststep import setting
 from firststep.compare import COMPARED
-from firststep.problem import stable_key
+from firststep.compute.files import read_text
+from firststep.setting import FIELDS, stable_key
+from firststep.setting.doors import check_names
 from firststep.simulate import EXTRAS
 
 try:
@@ -20,12 +26,14 @@ try:
         ConfigDict,
         Field,
         ValidationError,
+        create_model,
         model_validator,
     )
 except ImportError as missing:
     raise ImportError("experiments need pydantic: install firststep[experiments]") from missing
 
 MOST_VALUES = 100_000
+MOST_REPLICAS = 1_000_000
 
 # What a swept number may be called, with its meaning; ratios are resolved to whole sizes in points.py.
 SIZE_NAMES = {
@@ -54,7 +62,8 @@ class ExperimentError(ValueError):
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Compared before it is converted: a whole number of 400 digits is no float. NaN is in no interval.
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
 
 
 def read_numbers(value: Any) -> tuple[float, ...]:
@@ -110,10 +119,53 @@ def read_words(value: Any) -> tuple[str, ...]:
     raise ValueError(f"must be a text or a list of texts, got {value!r}")
 
 
+def read_later(value: Any) -> tuple[Any, ...]:
+    """Values of the steps after the first: numbers for a second step, or a list with numbers for each later one.
+
+    ``{sequences = [[], [0.3], [0.3, 0.3]]}`` lists them: here no later step, one and two.
+
+    Examples
+    --------
+    >>> read_later([0.1, 0.3]), read_later([[0.1, 0.3], 0.2])
+    ((0.1, 0.3), ((0.1, 0.2), (0.3, 0.2)))
+    >>> read_later({"sequences": [[], [0.3]]})
+    ((), (0.3,))
+    """
+    if isinstance(value, Mapping) and "sequences" in value:
+        return _read_sequences(value)
+    if isinstance(value, list | tuple) and any(isinstance(entry, list | tuple | Mapping) for entry in value):
+        lists = [read_numbers(entry) for entry in value]
+        return lists[0] if len(lists) == 1 else tuple(itertools.product(*lists))
+    return read_numbers(value)
+
+
+def _read_sequences(value: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
+    listed, others = value["sequences"], sorted(value.keys() - {"sequences"})
+    if others:
+        raise ValueError(f"sequences stand alone, without {', '.join(others)}")
+    if not isinstance(listed, list | tuple) or not listed or not all(isinstance(e, list) for e in listed):
+        raise ValueError(f"sequences must be a list of lists, as in [[], [0.3], [0.3, 0.3]], got {listed!r}")
+    return tuple(read_numbers(entry) if entry else () for entry in listed)
+
+
+# Offsets that make averages sharper are no quantity of the network, and no part of the store.
+STORED_EXTRAS = tuple(name for name in EXTRAS if name != "controls")
+
+
 def _known_extra(value: str) -> str:
+    if value in EXTRAS and value not in STORED_EXTRAS:
+        raise ValueError(
+            f"{value!r} sharpens the averages of simulate and is not stored: leave it out, or raise replicas; "
+            f"an experiment may have {', '.join(STORED_EXTRAS)}"
+        )
     if value not in EXTRAS:
-        raise ValueError(f"must be one of {', '.join(EXTRAS)}; got {value!r}")
+        raise ValueError(f"must be one of {', '.join(STORED_EXTRAS)}; got {value!r}")
     return value
+
+
+def flat(values: Iterable[Any]) -> list[float]:
+    """Numbers, of which some may stand in tuples."""
+    return [number for value in values for number in (value if isinstance(value, tuple) else (value,))]
 
 
 def _groups(value: Any) -> tuple[tuple[str, ...], ...]:
@@ -133,9 +185,7 @@ Numbers = Annotated[tuple[float, ...], BeforeValidator(read_numbers)]
 Groups = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_groups)]
 Words = Annotated[tuple[str, ...], BeforeValidator(read_words)]
 Whole = Annotated[int, BeforeValidator(_whole)]
-Rows = Literal["gaussian", "sphere"]
-Readout = Literal["gaussian", "rademacher", "constant"]
-InitialOutput = Literal["vanishing", "order_one"]
+Later = Annotated[tuple[Any, ...], BeforeValidator(read_later)]
 Extra = Annotated[str, AfterValidator(_known_extra)]
 FigureKind = Literal[
     "against_step", "against", "weights", "universality", "staircase", "spectrum", "ladder", "distances"
@@ -149,24 +199,53 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ProblemSection(_Section):
-    """What is studied."""
+def _reader(field: setting.Field) -> Callable[[Any], Any]:
+    """A field's own check, in the one way in which pydantic takes a complaint."""
 
-    activation: str = Field(description="activation sigma: a name such as relu, or an expression in x")
-    teacher: str = Field(description="teacher s: a name, or an expression such as h1 + h2/sqrt(2)")
-    noise_std: float = Field(0.0, ge=0, allow_inf_nan=False, description="standard deviation of the noise")
-    rows: Rows = Field("gaussian", description="kind of first-layer rows")
-    readout: Readout = Field("gaussian", description="readout at the start")
-    initial_output: InitialOutput = Field("vanishing", description="size of the output at the start")
+    def read(value: Any) -> Any:
+        try:
+            return field.read(value)
+        except (TypeError, OSError) as error:
+            raise ValueError(str(error)) from None
+
+    return read
+
+
+def _meaning(field: setting.Field) -> str:
+    """A field's help as part of a sentence."""
+    return field.help[0].lower() + field.help[1:].rstrip(".")
+
+
+def _given(field: setting.Field) -> Any:
+    """How a field of a setting is given: a function by its spec, which is read with the problem."""
+    kind = str if field.kind == "function" else Annotated[Any, BeforeValidator(_reader(field))]
+    return kind, Field(... if field.required else field.default, description=_meaning(field))
+
+
+def _varied(field: setting.Field) -> Any:
+    """How a field of a setting is swept."""
+    read = _reader(field)
+    kind: Any = Numbers if field.kind == "number" else Words
+    if field.kind != "function":
+        kind = Annotated[kind, AfterValidator(lambda values: tuple(read(value) for value in values))]
+    return kind | None, Field(None, description=_meaning(field))
+
+
+_PROBLEM: dict[str, Any] = {field.name: _given(field) for field in FIELDS}
+_Given: type[_Section] = create_model("_Given", __base__=_Section, **_PROBLEM)
+
+
+class ProblemSection(_Given):  # type: ignore[valid-type, misc]
+    """What is studied: every field of a setting."""
 
 
 class SizesSection(_Section):
     """How many samples, inputs and neurons; any numbers and ratios that determine them."""
 
-    n_samples: Whole | None = Field(None, ge=1, description=SIZE_NAMES["n_samples"])
-    dim: Whole | None = Field(None, ge=1, description=SIZE_NAMES["dim"])
-    width: Whole | None = Field(None, ge=1, description=SIZE_NAMES["width"])
-    n_step_samples: Whole | None = Field(None, ge=1, description=SIZE_NAMES["n_step_samples"])
+    n_samples: Whole | None = Field(None, ge=1, le=10**300, description=SIZE_NAMES["n_samples"])
+    dim: Whole | None = Field(None, ge=1, le=10**300, description=SIZE_NAMES["dim"])
+    width: Whole | None = Field(None, ge=1, le=10**300, description=SIZE_NAMES["width"])
+    n_step_samples: Whole | None = Field(None, ge=1, le=10**300, description=SIZE_NAMES["n_step_samples"])
     phi: float | None = Field(None, gt=0, allow_inf_nan=False, description=SIZE_NAMES["phi"])
     psi: float | None = Field(None, gt=0, allow_inf_nan=False, description=SIZE_NAMES["psi"])
     psi1: float | None = Field(None, gt=0, allow_inf_nan=False, description=SIZE_NAMES["psi1"])
@@ -179,11 +258,17 @@ class SizesSection(_Section):
     )
 
 
-class SweepSection(_Section):
-    """What varies: each a value, a list or a range; all combinations, except what is zipped."""
+class _Numbers(_Section):
+    """What can be swept beside the fields of a setting."""
 
     step_exponent: Numbers | None = Field(None, description="alpha, for eta = n0^alpha")
     step_size: Numbers | None = Field(None, description="eta, zero or more")
+    next_step_exponent: Later | None = Field(
+        None, description="alpha of a second step, or a list for each later one"
+    )
+    next_step_size: Later | None = Field(
+        None, description="eta of a second step, or a list for each later one"
+    )
     ridge: Numbers | None = Field(None, description="lambda, positive")
     ridge_cui: Numbers | None = Field(None, description="lambda_C = lambda n/N, positive [Cui24]")
     n_samples: Numbers | None = Field(None, description=SIZE_NAMES["n_samples"])
@@ -196,12 +281,18 @@ class SweepSection(_Section):
     psi2: Numbers | None = Field(None, description=SIZE_NAMES["psi2"])
     samples_per_width: Numbers | None = Field(None, description=SIZE_NAMES["samples_per_width"])
     step_samples_per_dim: Numbers | None = Field(None, description=SIZE_NAMES["step_samples_per_dim"])
-    noise_std: Numbers | None = Field(None, description="standard deviation of the noise")
-    activation: Words | None = Field(None, description="activations sigma")
-    teacher: Words | None = Field(None, description="teachers s")
-    rows: Words | None = Field(None, description="kinds of first-layer rows")
-    readout: Words | None = Field(None, description="readouts at the start")
-    initial_output: Words | None = Field(None, description="sizes of the output at the start")
+
+
+# Numbers first: the order of the names is the order in which a sweep runs through them.
+_SWEPT: dict[str, Any] = {
+    field.name: _varied(field) for field in sorted(FIELDS, key=lambda f: f.kind != "number")
+}
+_Axes: type[_Numbers] = create_model("_Axes", __base__=_Numbers, **_SWEPT)
+
+
+class SweepSection(_Axes):  # type: ignore[valid-type, misc]
+    """What varies: each a value, a list or a range; all combinations, except what is zipped."""
+
     zip: Groups = Field((), description="groups of names whose lists advance together")
 
     def axes(self) -> dict[str, tuple[Any, ...]]:
@@ -219,8 +310,12 @@ class SweepSection(_Section):
             wrong.append("give step_exponent (alpha) or step_size (eta), one of the two")
         if (self.ridge is None) == (self.ridge_cui is None):
             wrong.append("give ridge (lambda) or ridge_cui (lambda_C), one of the two")
-        if self.step_size is not None and min(self.step_size) < 0:
-            wrong.append(f"step_size must not be negative, got {min(self.step_size):g}")
+        if self.next_step_exponent is not None and self.next_step_size is not None:
+            wrong.append("give next_step_exponent or next_step_size, not both")
+        for name in ("step_size", "next_step_size"):
+            least = min(flat(axes.get(name, ())), default=0.0)
+            if least < 0:
+                wrong.append(f"{name} must not be negative, got {least:g}")
         for name in ("ridge", "ridge_cui"):
             values = getattr(self, name)
             if values is not None and min(values) <= 0:
@@ -244,7 +339,9 @@ class SweepSection(_Section):
 class SimulationSection(_Section):
     """Networks at finite size; left out for theory alone."""
 
-    replicas: Whole = Field(8, ge=1, description="independent draws of each problem and size")
+    replicas: Whole = Field(
+        8, ge=1, le=MOST_REPLICAS, description="independent draws of each problem and size"
+    )
     seed: Whole = Field(0, ge=0, description="same seed, same numbers")
     dtype: Literal["float64", "float32"] = Field("float64", description="precision")
     test: Literal["auto", "population", "sample"] = Field("auto", description="how the test error is found")
@@ -254,7 +351,9 @@ class SimulationSection(_Section):
         None, gt=0, description="add replicas until the standard error is this"
     )
     target_quantity: str = Field("test_error", description="the quantity whose standard error counts")
-    max_replicas: Whole | None = Field(None, ge=1, description="most replicas for target_stderr")
+    max_replicas: Whole | None = Field(
+        None, ge=1, le=MOST_REPLICAS, description="most replicas for target_stderr"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -276,7 +375,9 @@ class SpectraSection(_Section):
     of: tuple[SpectrumKind, ...] = Field(
         description="whose singular values, or distances F - F_l", strict=False
     )
-    replicas: Whole = Field(1, ge=0, description="independent draws; 0 for the prediction alone")
+    replicas: Whole = Field(
+        1, ge=0, le=MOST_REPLICAS, description="independent draws; 0 for the prediction alone"
+    )
     seed: Whole = Field(0, ge=0, description="same seed, same numbers")
     curve: Numbers | None = Field(
         None, description="finer steps for the predicted lines, named as in the sweep"
@@ -290,6 +391,35 @@ class TheorySection(_Section):
     label: str = Field("", description="text of the legend; the theory's own name unless given")
     options: dict[str, Any] = Field({}, description="further arguments of the theory")
     curve: dict[str, Numbers] = Field({}, description="finer values of swept names, for lines")
+    only: dict[str, Any] = Field({}, description="the values of swept names for which the theory is asked")
+
+    @property
+    def chosen(self) -> dict[str, tuple[Any, ...]]:
+        """The values of swept names to which the theory is restricted."""
+        return {name: _read_any(value) for name, value in self.only.items()}
+
+    @model_validator(mode="after")
+    def _known_values(self) -> Self:
+        for name in self.only:
+            if name not in SweepSection.model_fields or name == "zip":
+                raise ValueError(f"only names {name}, which cannot be swept")
+            if name in self.curve:
+                raise ValueError(f"{name} stands in only and in curve: leave one of them out")
+        # Read once, so that a mistake is told with the others of the file.
+        _ = self.chosen
+        return self
+
+    @model_validator(mode="after")
+    def _known_options(self) -> Self:
+        if self.options:
+            from firststep.theory import MODULES
+
+            solve = import_module(MODULES[self.name]).solve
+            try:
+                check_names(f"the {self.name} theory", self.options, list(signature(solve).parameters)[4:])
+            except TypeError as error:
+                raise ValueError(str(error)) from None
+        return self
 
 
 class FigureSection(_Section):
@@ -301,6 +431,17 @@ class FigureSection(_Section):
     x: str = Field("", description="swept name along the horizontal axis")
     quantities: tuple[str, ...] = Field((), description="what is drawn", strict=False)
     options: dict[str, Any] = Field({}, description="what else the kind of figure takes")
+
+
+def _read_any(value: Any) -> tuple[Any, ...]:
+    """Values of a name that is swept: texts, numbers or sequences."""
+    words = isinstance(value, str) or (isinstance(value, list) and value and isinstance(value[0], str))
+    return read_words(value) if words else read_later(value)
+
+
+# What a key leaves out where it has its default, so that the keys of older stores stay valid.
+_DEFAULTS = {field.name: field.default for field in FIELDS if field.quiet}
+_LATER = ("next_step_exponent", "next_step_size")
 
 
 class Experiment(_Section):
@@ -328,7 +469,12 @@ class Experiment(_Section):
     def key(self) -> str:
         """Stable hash of everything that is computed; titles, texts and figures do not matter."""
         texts = {"title", "description", "reference", "figure", "compare"}
-        return stable_key(self.model_dump(mode="json", exclude=texts))
+        content = self.model_dump(mode="json", exclude=texts)
+        for section, unsaid in (("problem", _DEFAULTS), ("sweep", dict.fromkeys([*_DEFAULTS, *_LATER]))):
+            kept = content[section].items()
+            content[section] = {n: v for n, v in kept if not (n in unsaid and v == unsaid[n])}
+        content["theory"] = [{n: v for n, v in t.items() if n != "only" or v} for t in content["theory"]]
+        return stable_key(content)
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -378,6 +524,11 @@ def parse(text: str, *, variant: str | None = None, origin: str = "experiment") 
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ExperimentError(origin, [f"not valid TOML: {error}"]) from None
+    except RecursionError:
+        raise ExperimentError(origin, ["not valid TOML: nested too deeply"]) from None
+    except ValueError:
+        # Python's own limit: it would take minutes to read such a number.
+        raise ExperimentError(origin, ["not valid TOML: a number has more than 4300 digits"]) from None
     variants = document.pop("variant", {})
     if not isinstance(variants, Mapping) or not all(
         isinstance(entry, Mapping) for entry in variants.values()
@@ -404,8 +555,8 @@ def load(path: str | Path, *, variant: str | None = None) -> Experiment:
     """Read an experiment file; see `parse`."""
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(file)
+    except (OSError, ValueError) as error:
         raise ExperimentError(str(path), [f"cannot be read: {error}"]) from None
     return parse(text, variant=variant, origin=str(path))
 
@@ -432,7 +583,9 @@ def _described(entry: Any, text: str) -> str:
         case "literal_error":
             return f"{where}{meaning}: must be one of {entry['ctx']['expected']}, got {got!r}"
         case _:
-            wanted = str(entry["msg"]).replace("Input should be", "must be")
+            wanted = (
+                str(entry["msg"]).replace("Input should be", "must be").replace("a valid tuple", "a list")
+            )
             return f"{where}{meaning}: {wanted}, got {got!r}"
 
 

@@ -11,27 +11,29 @@ import numpy as np
 import scipy
 
 from firststep import __version__
-from firststep.gaussian import Array
-from firststep.problem import Outlier, Problem, Sizes, stable_key
+from firststep.results import Measured
+from firststep.results.spectrum import STORED
+from firststep.setting import Problem, Sizes, stable_key
 from firststep.simulate import run_replica
 from firststep.store import subject_key
 
-# Eigenvalues whose vectors are followed, spikes of the approximations F_l, and the overlaps in their order.
+# Eigenvalues whose vectors are followed, and spikes of the approximations F_l.
 FOLLOWED = 4
 SPIKES = (0, 1, 2, 3)
-OVERLAPS = {
-    "features": ("h0", "h1", "h2", "h3", "h4", "z2", "z3", "beta", "a1", "a2", "a3"),
-    "weights": ("beta", "direction", "a1"),
-}
+# The array whose presence says that a store has what a spectra's task computes.
+MARKS = {"distances": "distances", "features": STORED, "weights": STORED}
 
 
-def described(problem: Problem, sizes: Sizes) -> str:
+def described(problem: Problem, sizes: Sizes, next_steps: Sequence[float] = ()) -> str:
     """A problem at one size in a few words."""
     step = f" n0={sizes.n_step_samples:.12g}" if sizes.n_step_samples != sizes.n_samples else ""
-    return (
-        f"{problem.activation.spec}, teacher {problem.teacher.spec}, noise {problem.noise_std:g}, "
-        f"n={sizes.n_samples:.12g} d={sizes.dim:.12g} N={sizes.width:.12g}{step}"
-    )
+    later = f", next steps {', '.join(f'{size:.6g}' for size in next_steps)}" if next_steps else ""
+    return f"{problem.title}, n={sizes.n_samples:.12g} d={sizes.dim:.12g} N={sizes.width:.12g}{step}{later}"
+
+
+def later_steps(next_steps: Sequence[float]) -> dict[str, Any]:
+    """The argument of `predict` and `simulate` for these later steps, where there are some."""
+    return {"next_step_sizes": [[size] for size in next_steps]} if next_steps else {}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Task:
     extras: tuple[str, ...]
     # "errors", or what the spectra are of.
     kind: str = "errors"
+    next_steps: tuple[float, ...] = ()
 
     @property
     def key(self) -> str:
@@ -57,7 +60,7 @@ class Task:
     def label(self) -> str:
         """The task in words."""
         what = "replica" if self.kind == "errors" else f"spectrum of the {self.kind}, replica"
-        return f"{what} {self.spec['replica']} of {described(self.problem, self.sizes)}"
+        return f"{what} {self.spec['replica']} of {described(self.problem, self.sizes, self.next_steps)}"
 
     @property
     def count(self) -> int:
@@ -69,10 +72,10 @@ class Task:
 class Finished:
     """What a worker gives back; only the driver writes."""
 
-    values: dict[str, Array]
+    measured: Measured | None
     seconds: float
     provenance: dict[str, Any]
-    arrays: dict[tuple[str, float], Array] = field(default_factory=dict)
+    arrays: dict[tuple[str, float], Any] = field(default_factory=dict)
 
 
 def compute(task: Task) -> Finished:
@@ -81,12 +84,13 @@ def compute(task: Task) -> Finished:
     origin = provenance() | {"blas_threads": 1}
     if task.kind != "errors":
         arrays = _spectra(task)
-        return Finished({}, time.perf_counter() - started, origin, arrays)
+        return Finished(None, time.perf_counter() - started, origin, arrays)
     spec = task.spec
-    values = run_replica(
+    measured = run_replica(
         task.problem,
         task.sizes,
-        np.array(task.step_sizes),
+        # A row for each sequence of steps.
+        np.array([(step, *task.next_steps) for step in task.step_sizes]),
         np.array(task.ridges),
         seed=spec["draw_seed"],
         replica=spec["replica"],
@@ -95,35 +99,29 @@ def compute(task: Task) -> Finished:
         n_test=spec["n_test"],
         extras=task.extras,
     )
-    return Finished(values, time.perf_counter() - started, origin)
+    return Finished(measured, time.perf_counter() - started, origin)
 
 
-def _spectra(task: Task) -> dict[tuple[str, float], Array]:
-    """Eigenvalues, outliers and overlaps for each step size, or distances between feature matrices."""
-    from firststep.spectra import feature_distances, simulate_spectrum
+def _spectra(task: Task) -> dict[tuple[str, float], Any]:
+    """One draw's spectrum for each step size, or distances between feature matrices."""
+    from firststep.simulate.spectra import feature_distances, simulate_spectrum
 
     steps, seed = list(task.step_sizes), task.spec["draw_seed"]
     if task.kind == "distances":
+        if task.next_steps:
+            raise ValueError(
+                "distances are those after one step: leave next_step_exponent and next_step_size out"
+            )
         found = feature_distances(task.problem, task.sizes, steps, spikes=SPIKES, seed=seed)
         return {("distances", step): found.mean[i] for i, step in enumerate(steps)}
-    spectra = simulate_spectrum(task.problem, task.sizes, steps, of=task.kind, seed=seed, count=FOLLOWED)
-    arrays = {}
-    for step, spectrum in zip(steps, spectra, strict=True):
-        arrays["eigenvalues", step] = np.asarray(spectrum.details["eigenvalues"][0])
-        arrays["found", step] = np.array([spectrum.details["counts"][0], spectrum.details["edges"][0]], float)
-        arrays |= outlier_arrays(spectrum.outliers, task.kind, step)
-    return arrays
-
-
-def outlier_arrays(outliers: Sequence[Outlier], of: str, step: float) -> dict[tuple[str, float], Array]:
-    """The largest eigenvalues and the overlaps of their vectors, as arrays to be stored."""
-    names = OVERLAPS[of]
-    kept = outliers[:FOLLOWED]
+    later: dict[str, Any] = {"next_step_sizes": list(task.next_steps)} if task.next_steps else {}
+    spectra = simulate_spectrum(
+        task.problem, task.sizes, steps, of=task.kind, seed=seed, count=FOLLOWED, **later
+    )
     return {
-        ("outliers", step): np.array([outlier.eigenvalue for outlier in kept]),
-        ("overlaps", step): np.array([[o.overlaps.get(n, np.nan) for n in names] for o in kept]).reshape(
-            -1, len(names)
-        ),
+        (name, step): array
+        for step, spectrum in zip(steps, spectra, strict=True)
+        for name, array in spectrum.details["draws"][0].to_arrays().items()
     }
 
 

@@ -1,20 +1,12 @@
-"""The server: the page, the numbers it asks for, and a wall around them."""
+"""The server: the page and the numbers it asks for."""
 
 import asyncio
 import hmac
-import json
 import secrets
 import socket
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
-from importlib.resources import files
-from importlib.util import find_spec
-from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 try:
     from fastapi import Body, FastAPI, Header, HTTPException, Path, Query, Request
@@ -26,14 +18,15 @@ except ImportError as missing:
 
 from firststep import __version__
 from firststep.explorer import views
-from firststep.explorer.service import LAST, Overtaken, Service, finite
+from firststep.explorer.checks import refusals
+from firststep.explorer.pages import KINDS, PAGE_FILES, d3, page_text, palette
+from firststep.explorer.pool import BusyError, LostError, Pool, TooSlowError
+from firststep.explorer.service import LAST, URGENT, Overtaken, Service, finite
 from firststep.explorer.simulation import MOST_REPLICAS, RefusedError, Simulations, stored
 from firststep.explorer.state import State, choices
-from firststep.explorer.workers import BusyError, LostError, Pool, TooSlowError
+from firststep.explorer.wall import Wall
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
-LONGEST_ADDRESS = 4096
-LARGEST_BODY = 16 * 1024
 # Seconds that a request may take with all its parts.
 REQUEST_LIMIT = 40.0
 # Longer for what nobody waits for, since it stands back for everything else.
@@ -41,31 +34,8 @@ BACKGROUND_LIMIT = 120.0
 # How far processes for spectra and for curves at rest stand back for those that a moving slider waits for ("nice"),
 # and those that refine spectra and compute ahead.
 PATIENCE, MORE_PATIENCE = 10, 14
-# Requests that one client may make: as many at once, and so many for each second.
-BURST, RATE = 240.0, 80.0
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
-}
-KINDS = {
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "svg": "image/svg+xml",
-}
-PAGE_FILES = ("app.js", "charts.js", "style.css", "icon.svg", "d3.js")
-
-Client = Annotated[str, Header(alias="x-firststep-client", max_length=64, pattern="^[A-Za-z0-9-]*$")]
+CLIENT = "x-firststep-client"
+Client = Annotated[str, Header(alias=CLIENT, max_length=64, pattern="^[A-Za-z0-9-]*$")]
 Token = Annotated[str, Header(alias="x-firststep-token", max_length=128)]
 Quality = Annotated[Literal["draft", "exact"], Header(alias="x-firststep-quality")]
 StateQuery = Annotated[State, Query()]
@@ -93,96 +63,6 @@ class SimulationRequest(BaseModel):
     replicas: int = Field(default=8, ge=2, le=MOST_REPLICAS)
 
 
-class _Wall:
-    """Outermost layer: hosts, sizes, rates and headers, before anything is parsed."""
-
-    def __init__(self, app: Any, hosts: Sequence[str]) -> None:
-        self.app, self.hosts = app, {host.lower() for host in hosts}
-        self._allowances: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        reason = self._refusal(scope)
-        if reason is not None:
-            code, sentence = reason
-            body = json.dumps({"detail": sentence}).encode()
-            await send(
-                {"type": "http.response.start", "status": code, "headers": self._headers(_json_head(body))}
-            )
-            await send({"type": "http.response.body", "body": body})
-            return
-        left = LARGEST_BODY
-
-        async def limited() -> Any:
-            nonlocal left
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                # A body that is longer than it said: nothing of it is looked at.
-                return {"type": "http.disconnect"}
-            return message
-
-        async def headed(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = self._headers(message.get("headers", []))
-            await send(message)
-
-        await self.app(scope, limited, headed)
-
-    def _headers(self, given: Any) -> list[tuple[bytes, bytes]]:
-        return [*given, *((name.encode(), value.encode()) for name, value in HEADERS.items())]
-
-    def _refusal(self, scope: Any) -> tuple[int, str] | None:
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        # A name that an attacker's own DNS points at this machine is not one of ours.
-        if _host_name(host) not in self.hosts:
-            return 400, "this server answers only under its own name, such as http://127.0.0.1"
-        if len(scope.get("raw_path", b"")) + len(scope.get("query_string", b"")) > LONGEST_ADDRESS:
-            return 414, f"the address is longer than {LONGEST_ADDRESS} characters"
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > LARGEST_BODY:
-            return 413, f"a request may have {LARGEST_BODY} bytes"
-        if scope["method"] not in ("GET", "HEAD") and not _from_here(headers, host):
-            return 403, "only the page itself may change anything"
-        client = scope.get("client") or ("", 0)
-        if not self._allowed(str(client[0])):
-            return 429, "too many requests: wait a second"
-        return None
-
-    def _allowed(self, client: str) -> bool:
-        now = time.monotonic()
-        allowance, last = self._allowances.pop(client, (BURST, now))
-        allowance = min(BURST, allowance + RATE * (now - last))
-        good = allowance >= 1
-        self._allowances[client] = (allowance - 1 if good else allowance, now)
-        while len(self._allowances) > 1000:
-            self._allowances.popitem(last=False)
-        return good
-
-
-def _json_head(body: bytes) -> list[tuple[bytes, bytes]]:
-    return [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-
-
-def _host_name(host: str) -> str:
-    """The host without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
-
-
-def _from_here(headers: dict[bytes, bytes], host: str) -> bool:
-    """Whether a browser says that the request comes from our own page; other programs say nothing."""
-    site = headers.get(b"sec-fetch-site")
-    if site is not None and site not in (b"same-origin", b"none"):
-        return False
-    origin = headers.get(b"origin")
-    return origin is None or urlsplit(origin.decode("latin-1")).netloc.lower() == host
-
-
 def create_app(
     store: str, *, hosts: Sequence[str] = LOCAL_NAMES, workers: int = 2, pool: Pool | None = None
 ) -> FastAPI:
@@ -199,7 +79,7 @@ def create_app(
     pool : Pool, optional
         In place of one of its own; then nothing is computed ahead.
     """
-    _d3()
+    d3()
     patient = background = None
     if pool is None:
         pool = Pool(workers, views.warm_up)
@@ -236,9 +116,20 @@ def create_app(
     )
 
     @app.exception_handler(RequestValidationError)
-    async def explain(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def explain(request: Request, error: RequestValidationError) -> JSONResponse:
         sentences = [_sentence(entry) for entry in error.errors()]
-        return JSONResponse({"detail": "; ".join(sentences)}, 422)
+        return _refused("; ".join(sentences), 422, request.headers.get(CLIENT, ""))
+
+    _add_page(app, token)
+    _add_views(app, service)
+    _add_questions(app, service, pool, simulations.path)
+    _add_simulations(app, service, simulations, token)
+    app.add_middleware(Wall, hosts=tuple(hosts))
+    return app
+
+
+def _add_page(app: FastAPI, token: str) -> None:
+    """The page itself and its files."""
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
@@ -254,6 +145,10 @@ def create_app(
             raise HTTPException(404, "no such file")
         kind = KINDS[name.rpartition(".")[2]]
         return Response(page_text(name, ""), media_type=kind, headers={"cache-control": "no-cache"})
+
+
+def _add_views(app: FastAPI, service: Service) -> None:
+    """What the page draws of a state."""
 
     @app.get("/api/choices")
     async def get_choices() -> JSONResponse:
@@ -284,17 +179,46 @@ def create_app(
 
         return await _answer(service, client, of, work)
 
+    @app.get("/api/critical", responses=REFUSALS)
+    async def get_critical(state: StateQuery, client: Client = "") -> JSONResponse:
+        """Exponents at which the first spikes leave the bulk."""
+        return await _answer(service, client, "critical", lambda: service.critical_for(state.with_exponent()))
+
+    @app.get("/api/second", responses=REFUSALS)
+    async def get_second(state: StateQuery, client: Client = "") -> JSONResponse:
+        """Errors and overlaps after a second step of every size."""
+        return await _answer(service, client, "second", lambda: service.second_for(state.with_exponent()))
+
+    @app.get("/api/network", responses=REFUSALS)
+    async def get_network(state: StateQuery, client: Client = "") -> JSONResponse:
+        """Some neurons of a drawn network before and after the step, and what is fitted."""
+        return await _answer(service, client, "network", lambda: service.network_for(state.with_exponent()))
+
+
+def _add_questions(app: FastAPI, service: Service, pool: Pool, store: str) -> None:
+    """What the page asks about a state before it draws: is it one, and what is known of it."""
+
+    @app.get("/api/check", responses=REFUSALS)
+    async def get_check(request: Request, client: Client = "") -> JSONResponse:
+        """What is wrong with the values of a state, each with its field."""
+
+        async def work() -> Any:
+            return {"refused": await pool.call(refusals, dict(request.query_params), priority=URGENT)}
+
+        return await _answer(service, client, "check", work)
+
     @app.get("/api/simulated", responses=REFUSALS)
     async def get_simulated(state: StateQuery, client: Client = "") -> JSONResponse:
         """Simulated points that the store has for this problem."""
 
         async def work() -> Any:
-            found = await pool.call(
-                stored, state.with_exponent().model_dump(), simulations.path, priority=LAST
-            )
-            return {"points": found}
+            return await pool.call(stored, state.with_exponent().model_dump(), store, priority=LAST)
 
         return await _answer(service, client, "simulated", work)
+
+
+def _add_simulations(app: FastAPI, service: Service, simulations: Simulations, token: str) -> None:
+    """Networks drawn in the background: begun, followed, cancelled."""
 
     @app.post("/api/simulations", status_code=201, responses=REFUSALS | CHANGES)
     async def start_simulation(
@@ -328,9 +252,6 @@ def create_app(
             raise HTTPException(404, "no such simulation")
         return JSONResponse(finite(simulations.cancel(identity).to_dict()))
 
-    app.add_middleware(_Wall, hosts=tuple(hosts))
-    return app
-
 
 def _check_token(given: str, token: str) -> None:
     if not hmac.compare_digest(given.encode(), token.encode()):
@@ -340,63 +261,44 @@ def _check_token(given: str, token: str) -> None:
 async def _answer(
     service: Service, client: str, view: str, work: Callable[[], Awaitable[Any]], status: int = 200
 ) -> JSONResponse:
-    """A computed answer, or a status that says what came in between."""
+    """A computed answer, or a status that says what came in between.
+
+    The page itself, which names its client, is told so in an answer: a browser writes every refused request into its
+    console, as if something were broken.
+    """
     try:
         async with asyncio.timeout(REQUEST_LIMIT):
             found = await (service.newest(client, view, work()) if client else work())
     except TimeoutError:
-        return JSONResponse({"detail": f"no answer within {REQUEST_LIMIT:g} s"}, 503, {"retry-after": "1"})
+        return _refused(
+            f"no answer within {REQUEST_LIMIT:g} s: choose smaller or more even sizes", 503, client
+        )
     except Overtaken:
-        return JSONResponse({"detail": "overtaken by a newer request"}, 409)
+        return _refused("overtaken by a newer request", 409, client)
     except (RefusedError, ValueError, TypeError) as error:
-        return JSONResponse({"detail": str(error)}, 422)
+        return _refused(str(error), 422, client)
     except MemoryError:
-        return JSONResponse({"detail": "the computation does not fit into the memory allowed"}, 503)
+        reason = "the computation does not fit into the memory allowed: choose smaller or more even sizes"
+        return _refused(reason, 503, client)
     except (TooSlowError, BusyError, LostError) as error:
-        return JSONResponse({"detail": str(error)}, 503, {"retry-after": "1"})
+        return _refused(str(error), 503, client)
     except (ArithmeticError, RuntimeError, ImportError, OSError) as error:
         # The theory found no answer for this state, or says that it does not apply.
-        return JSONResponse({"detail": str(error) or type(error).__name__}, 422)
+        return _refused(str(error) or type(error).__name__, 422, client)
     return JSONResponse(finite(found), status)
+
+
+def _refused(reason: str, status: int, client: str) -> JSONResponse:
+    """A refusal: as a status, or for the page as an answer."""
+    if client:
+        return JSONResponse({"refusal": reason, "status": status})
+    return JSONResponse({"detail": reason}, status, {"retry-after": "1"} if status == 503 else None)
 
 
 def _sentence(entry: Any) -> str:
     place = [str(part) for part in entry["loc"] if part not in ("query", "body", "header", "path")]
     message = str(entry["msg"]).removeprefix("Value error, ")
     return f"{'.'.join(place)}: {message}" if place else message
-
-
-def palette() -> str:
-    """The colours of all figures as a style sheet, light and dark."""
-    from firststep.figures import PALETTES
-
-    def block(name: str) -> str:
-        return " ".join(f"--{role.replace('_', '-')}: {value};" for role, value in PALETTES[name].items())
-
-    return (
-        f":root {{ {block('light')} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {block('dark')} }} }}\n"
-        f":root[data-theme=dark] {{ {block('dark')} }}\n"
-    )
-
-
-def page_text(name: str, token: str) -> str:
-    """A file of the page, with the token that lets it start simulations."""
-    if name == "d3.js":
-        return _d3()
-    text = (files("firststep.explorer") / "page" / name).read_text(encoding="utf-8")
-    return text.replace("{{token}}", token).replace("{{version}}", __version__)
-
-
-@lru_cache(maxsize=1)
-def _d3() -> str:
-    """The D3 library as the package mpld3 ships it."""
-    # The package itself is not imported: it would import matplotlib.
-    found = find_spec("mpld3")
-    places = found.submodule_search_locations if found is not None else None
-    if not places:
-        raise ImportError("the explorer's charts are drawn by D3, which mpld3 ships: install firststep[web]")
-    return (FilePath(places[0]) / "js" / "d3.v5.min.js").read_text(encoding="utf-8")
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -406,6 +308,8 @@ def _listener(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # From here on a browser waits for the server to be ready, in place of being turned away.
+        listener.listen(256)
     except OSError as error:
         listener.close()
         raise OSError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
@@ -440,18 +344,32 @@ def serve(
     """
     import uvicorn
 
+    if not host.strip():
+        raise ValueError("an empty --host would listen everywhere: say 0.0.0.0 if that is meant")
     listener = _listener(host, port)
     bracketed = f"[{host}]" if ":" in host else host
     app = create_app(store, hosts=(*LOCAL_NAMES, bracketed, *names), workers=workers)
     shown = LOCAL_NAMES[0] if host in ("0.0.0.0", "::") else bracketed
     if ready is not None:
         ready(f"http://{shown}:{listener.getsockname()[1]}/")
-    settings = uvicorn.Config(
+    uvicorn.Server(server_settings(app)).run(sockets=[listener])
+
+
+def server_settings(app: FastAPI) -> Any:
+    """How uvicorn serves the explorer."""
+    import uvicorn
+
+    from firststep.explorer.connections import MOST_WAITING, Connection
+
+    return uvicorn.Config(
         app,
-        log_level="warning",
+        http=Connection,
+        ws="none",
+        # A request that cannot be read is answered; it is not the user's business.
+        log_level="error",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=3,
-        limit_concurrency=200,
+        # Connections with a request under way, beside those that wait for one.
+        limit_concurrency=200 + MOST_WAITING,
     )
-    uvicorn.Server(settings).run(sockets=[listener])

@@ -1,23 +1,27 @@
-"""A static version of the page: the same files with precomputed numbers, for any web space."""
+"""A static version of the page: one file with precomputed numbers, that opens without a server."""
 
 import asyncio
+import base64
+import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from firststep import __version__
 from firststep.explorer import views
-from firststep.explorer.app import PAGE_FILES, page_text, palette
+from firststep.explorer.pages import SCRIPTS, page_text, palette
+from firststep.explorer.pool import Pool
 from firststep.explorer.service import Service, finite
 from firststep.explorer.state import PRESETS, State, choices, exponents
-from firststep.explorer.workers import Pool
 
 # Values of n and of the ridge, as factors of a preset's own, and every how many positions a spectrum is computed.
 GRIDS: dict[str, dict[str, Any]] = {
     "small": {"n": (1.0,), "ridge": (1.0,), "every": 15, "presets": 2},
-    "full": {"n": (1.0, 1e2, 1e6), "ridge": (0.1, 1.0, 10.0), "every": 3, "presets": len(PRESETS)},
+    "full": {"n": (1.0, 1e2), "ridge": (0.1, 1.0, 10.0), "every": 3, "presets": len(PRESETS)},
 }
+# Curves are left out where the theory gives none.
+FAILURES = (ArithmeticError, RuntimeError, ValueError, MemoryError)
 
 
 def write(
@@ -27,7 +31,7 @@ def write(
     workers: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Write the page and its numbers; the number of files written.
+    """Write the page with its numbers as `index.html`; its size in bytes.
 
     Parameters
     ----------
@@ -38,78 +42,116 @@ def write(
     workers : int
         Computing processes.
     progress : callable, optional
-        Called with the files done and their total.
+        Called with the parts done and their total.
     """
-    return asyncio.run(_write(Path(directory), GRIDS[size], workers, progress or (lambda done, total: None)))
+    place = Path(directory)
+    place.mkdir(parents=True, exist_ok=True)
+    parts = asyncio.run(_parts(GRIDS[size], workers, progress or (lambda done, total: None)))
+    content = page(parts).encode()
+    (place / "index.html").write_bytes(content)
+    return len(content)
 
 
-async def _write(
-    place: Path, grid: dict[str, Any], workers: int, progress: Callable[[int, int], None]
-) -> int:
-    data, page = place / "data", place / "page"
-    for folder in (data, page):
-        folder.mkdir(parents=True, exist_ok=True)
+def page(parts: dict[str, Any]) -> str:
+    """The page as one file: styles, scripts and numbers inside."""
+    packed = {
+        name: base64.b64encode(gzip.compress(_json(part).encode(), mtime=0)).decode()
+        for name, part in parts.items()
+    }
+    icon = base64.b64encode(page_text("icon.svg", "").encode()).decode()
     text = page_text("index.html", "").replace(
         'name="firststep-mode" content="live"', 'name="firststep-mode" content="static"'
     )
-    (place / "index.html").write_text(text, encoding="utf-8")
-    (page / "palette.css").write_text(palette(), encoding="utf-8")
-    for name in PAGE_FILES:
-        (page / name).write_text(page_text(name, ""), encoding="utf-8")
+    styles = f"<style>\n{palette()}{page_text('style.css', '')}</style>"
+    code = "\n".join(
+        [
+            f"<script>{page_text('d3.js', '')}</script>",
+            f"<script>window.firststepData = {_json(packed)};</script>",
+            f"<script>document.addEventListener('DOMContentLoaded', () => {{\n{bundle()}}});</script>",
+        ]
+    )
+    text = re.sub(r'<link rel="stylesheet"[^>]*>\n', "", text)
+    text = re.sub(r"<script (defer|type)[^>]*></script>\n", "", text)
+    text = text.replace("page/icon.svg", f"data:image/svg+xml;base64,{icon}")
+    return text.replace("</head>", f"{styles}\n{code}\n</head>")
+
+
+def bundle() -> str:
+    """The page's modules as one script, since modules do not load from files."""
+    code = "\n".join(page_text(name, "") for name in SCRIPTS)
+    code = re.sub(r"^import .*;\n", "", code, flags=re.MULTILINE)
+    return re.sub(r"^export ", "", code, flags=re.MULTILINE)
+
+
+async def _parts(grid: dict[str, Any], workers: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """The answers of the server for every place that the page can go to, by name."""
     names = list(PRESETS)[: grid["presets"]]
     states = [State(**PRESETS[name]) for name in names]
-    middle = {key: grid[key].index(1.0) for key in ("n", "ridge")}
     offered = choices() | {
         "presets": [
             {"name": name, "state": state.model_dump(exclude={"step_size"})}
             for name, state in zip(names, states, strict=True)
         ],
-        # The page's sliders of n and of the ridge move along these factors.
-        "start": middle,
-        "version": __version__,
+        # The page's sliders of n and of the ridge move along these.
+        "start": {key: grid[key].index(1.0) for key in ("n", "ridge")},
+        "grids": [
+            {
+                "n_samples": [state.n_samples * factor for factor in grid["n"]],
+                "ridge": [float(f"{state.ridge * factor:.6g}") for factor in grid["ridge"]],
+            }
+            for state in states
+        ],
     }
-    offered["grids"] = [
-        {
-            "n_samples": [state.n_samples * factor for factor in grid["n"]],
-            "ridge": [float(f"{state.ridge * factor:.6g}") for factor in grid["ridge"]],
-        }
-        for state in states
-    ]
-    _save(data / "choices.json", offered)
-    total = len(states) * len(grid["n"]) * (len(grid["ridge"]) + 2)
-    done = 0
-    pool = Pool(workers, views.warm_up, time_limit=120.0)
+    parts: dict[str, Any] = {"choices": offered}
+    total, done = len(states) * (1 + len(grid["n"]) * (len(grid["ridge"]) + 3)), 0
+    pool = Pool(workers, views.warm_up, time_limit=600.0)
     pool.start()
     service = Service(pool)
+    # A refinement's own time limit must not pass while it waits for its turn.
+    turns = asyncio.Semaphore(workers)
     try:
         for p, state in enumerate(states):
-            for i, n in enumerate(offered["grids"][p]["n_samples"]):
-                for j, ridge in enumerate(offered["grids"][p]["ridge"]):
-                    at = state.model_copy(update={"n_samples": n, "ridge": ridge})
-                    _save(data / f"curves-{p}-{i}-{j}.json", await service.curves_for(at, draft=False))
-                    progress(done := done + 1, total)
-                for of in ("features", "weights"):
-                    at = state.model_copy(update={"n_samples": n})
-                    _save(data / f"spectra-{of}-{p}-{i}.json", await _spectra(service, at, of, grid["every"]))
-                    progress(done := done + 1, total)
+            async for name, part in _preset(service, state, offered["grids"][p], grid["every"], turns):
+                parts[name.format(p)] = part
+                progress(done := done + 1, total)
     finally:
         await service.stop()
         await pool.stop()
-    return sum(file.is_file() for file in place.rglob("*"))
+    return parts
 
 
-async def _spectra(service: Service, state: State, of: str, every: int) -> dict[str, Any]:
-    """Spectra at some positions of the slider, and for each position the nearest of them."""
+async def _preset(
+    service: Service, state: State, grid: dict[str, Any], every: int, turns: asyncio.Semaphore
+) -> Any:
+    """Names, with a gap for the preset's number, and what belongs to them."""
+    yield "network-{}", await service.network_for(state)
+    for i, n in enumerate(grid["n_samples"]):
+        at = state.model_copy(update={"n_samples": n})
+        for j, ridge in enumerate(grid["ridge"]):
+            there = at.model_copy(update={"ridge": ridge})
+            yield f"curves-{{}}-{i}-{j}", await service.curves_for(there, draft=False)
+        for of in ("features", "weights"):
+            yield f"spectra-{of}-{{}}-{i}", await _spectra(service, at, of, every, turns)
+        try:
+            yield f"critical-{{}}-{i}", await service.critical_for(at)
+        except FAILURES:
+            yield f"critical-{{}}-{i}", {"critical": []}
+
+
+async def _spectra(
+    service: Service, state: State, of: str, every: int, turns: asyncio.Semaphore
+) -> dict[str, Any]:
+    """Refined spectra at some positions of the slider, and for each position the nearest of them."""
     positions = exponents()
     asked = list(range(0, len(positions), every))
 
     async def one(index: int) -> dict[str, Any] | None:
-        try:
-            return await service.spectrum_for(
-                state.model_copy(update={"step_exponent": positions[index]}), of, draft=True
-            )
-        except (ArithmeticError, RuntimeError, ValueError, MemoryError):
-            return None
+        async with turns:
+            try:
+                there = state.model_copy(update={"step_exponent": positions[index]})
+                return await service.spectrum_for(there, of, draft=False)
+            except FAILURES:
+                return None
 
     found = await asyncio.gather(*(one(index) for index in asked))
     known = [(index, spectrum) for index, spectrum in zip(asked, found, strict=True) if spectrum is not None]
@@ -120,5 +162,6 @@ async def _spectra(service: Service, state: State, of: str, every: int) -> dict[
     return {"spectra": [spectrum for _, spectrum in known], "nearest": nearest}
 
 
-def _save(file: Path, content: Any) -> None:
-    file.write_text(json.dumps(finite(content), separators=(",", ":"), allow_nan=False), encoding="utf-8")
+def _json(content: Any) -> str:
+    # A closing tag inside a string would end the script.
+    return json.dumps(finite(content), separators=(",", ":"), allow_nan=False).replace("</", "<\\/")

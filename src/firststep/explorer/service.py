@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from firststep.explorer import views
+from firststep.explorer.network import solve_network
+from firststep.explorer.pool import Pool
+from firststep.explorer.second import draw_second, solve_second
 from firststep.explorer.state import NOT_IN_SPECTRA, State, exponents
-from firststep.explorer.workers import Pool
 
 # Answers kept: a curve is about 50 kB, a spectrum about 10 kB.
 KEPT_CURVES, KEPT_SPECTRA, KEPT_FRAMES = 256, 2048, 256
@@ -150,7 +152,9 @@ class Service:
             solved = await self.pool.call(
                 views.solve_points, state.model_dump(), [None, alpha], views.EXACT, priority=URGENT
             )
-            curves = {name: np.array(solved[name][1:], dtype=float) for name in ("train", "test", "learned")}
+            curves = {
+                name: np.array(solved[name][1:], dtype=float) for name in views.SOLVED if name in solved
+            }
             (entry,) = views.positions(frame, curves, solved["test"][0], np.array([alpha]))
             return entry
 
@@ -180,7 +184,10 @@ class Service:
         ]
         frame, *found = await _together(self.frame_for(state), *solved)
         joined: dict[str, Any] = {"notes": sorted({note for part in found for note in part["notes"]})}
-        for name in ("train", "test", "learned"):
+        for name in views.SOLVED:
+            # Error bars only where every part has them.
+            if not all(name in part for part in found):
+                continue
             values: list[Any] = [None] * len(asked)
             for i, part in enumerate(found):
                 values[i::parts] = part[name]
@@ -211,6 +218,34 @@ class Service:
     ) -> dict[str, Any]:
         found = await pool.call(views.solve_spectrum, state.model_dump(), of, not draft, priority=priority)
         return views.draw_spectrum(state, of, found, draft)
+
+    async def critical_for(self, state: State) -> dict[str, Any]:
+        """Where spikes leave the bulk; nobody waits for it."""
+        content = _key(state.model_dump(exclude={*NOT_IN_SPECTRA, "step_size", "step_exponent"}), "critical")
+        pool = self.background or self.patient
+        found: dict[str, Any] = await self.spectra.fetch(
+            content, lambda: pool.call(views.solve_critical, state.model_dump(), priority=LAST)
+        )
+        return found
+
+    async def second_for(self, state: State) -> dict[str, Any]:
+        """Errors and overlaps after a second step of every size."""
+        content = state.model_dump(exclude={"step_size", "next_step_exponent"})
+
+        async def solve() -> dict[str, Any]:
+            found = await self.patient.call(solve_second, state.model_dump(), priority=NORMAL)
+            return draw_second(state, found)
+
+        answer: dict[str, Any] = await self.curves.fetch(_key(content, "second"), solve)
+        return answer
+
+    async def network_for(self, state: State) -> dict[str, Any]:
+        """A drawn network."""
+        content = _key(state.without_step(), "network")
+        found: dict[str, Any] = await self.frames.fetch(
+            content, lambda: self.patient.call(solve_network, state.model_dump(), priority=NORMAL)
+        )
+        return found
 
     def look_ahead(self, client: str, state: State) -> None:
         """Compute the spectra at the slider's other positions, nearest first, when the processor is free."""

@@ -6,7 +6,7 @@ import math
 import multiprocessing
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from firststep.compute.processes import end_with_parent
 from firststep.experiment.execution import worker_environment
 from firststep.explorer.state import State, as_toml, spectra_toml
 from firststep.explorer.views import number_text, short
-from firststep.problem import Outcome
+from firststep.results import Outcome
 from firststep.store import Store
 
 logger = logging.getLogger("firststep")
@@ -28,7 +29,9 @@ MEMORY_BUDGET = 2 * 2**30
 # Floating-point operations per second that every machine of today reaches on one core.
 MODEST_SPEED = 8e9
 MOST_REPLICAS = 64
-STEPS = 11
+# Numbers of replicas that the page's menu has.
+OFFERED = (4, 8, 16, 32)
+STEPS, SECOND_STEPS = 11, 6
 BINS = 48
 # Draws whose eigenvalues are shown.
 SPECTRA = 4
@@ -46,8 +49,7 @@ def check_budget(state: State, replicas: int) -> float:
     >>> check_budget(State(n_samples=200), replicas=8) < 10
     True
     """
-    from firststep.experiment.runner import work
-    from firststep.simulate import available_memory, estimate_memory
+    from firststep.simulate import available_memory, estimate_memory, replica_work
 
     sizes = state.sizes
     if sizes.n_samples > 1e6:
@@ -61,10 +63,12 @@ def check_budget(state: State, replicas: int) -> float:
         raise RefusedError(
             f"one replica would take {need / 2**30:.3g} GiB, and {limit / 2**30:.2g} GiB are allowed here: lower n"
         )
-    seconds = replicas * work(sizes, STEPS) / MODEST_SPEED
+    # After a second step every size of it is a network of its own.
+    repeated = SECOND_STEPS if state.next_step_exponent is not None else 1
+    seconds = replicas * repeated * replica_work(sizes, STEPS // repeated) / MODEST_SPEED
     if seconds > TIME_BUDGET:
-        fitting = int(TIME_BUDGET / seconds * replicas)
-        remedy = f"ask for {fitting} replicas" if fitting >= 2 else "lower n"
+        fitting = [count for count in OFFERED if count * seconds / replicas <= TIME_BUDGET]
+        remedy = f"ask for {fitting[-1]} replicas" if fitting else "lower n"
         raise RefusedError(
             f"{replicas} replicas would take about {seconds / 60:.1f} min on one core, and {TIME_BUDGET / 60:.0f} min "
             f"are allowed here: {remedy}, or use the command line, which has no limit"
@@ -89,17 +93,46 @@ def points_of(outcome: Outcome) -> dict[str, Any]:
     return result
 
 
-def stored(state: Mapping[str, Any], path: str) -> dict[str, Any] | None:
-    """Simulated points that the store already has for this problem, or None."""
+def second_points(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Simulated means and standard errors after a second step, for drawing: one outcome for each size of it."""
+    names = {"test_error": "test", "train_error": "train"}
+    exponents = [round(float(outcome.next_step_exponents[0, 0]), 6) for outcome in outcomes]
+    replicas = min(outcome.details["replicas"] for outcome in outcomes)
+    result: dict[str, Any] = {"exponents": exponents, "replicas": replicas}
+    for name in outcomes[0].values:
+        if name in names or name.startswith("top"):
+            error = [outcome.stderr.get(name, np.full((1, 1), math.nan))[0, 0] for outcome in outcomes]
+            result[names.get(name, name)] = {
+                "mean": [short(float(outcome.values[name][0, 0])) for outcome in outcomes],
+                "stderr": [short(float(value), 3) for value in error],
+            }
+    return result
+
+
+def drawn_points(view: State, outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
+    """What a simulation of this state has so far."""
+    if not outcomes:
+        return None
+    return second_points(outcomes) if view.next_step_exponent is not None else points_of(outcomes[0])
+
+
+def stored(state: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Simulated points that the store already has: after the step and, where one is asked for, after the second."""
     from firststep.experiment import collect, parse
     from firststep.store import open_store
 
+    points: dict[str, Any] = {"points": None, "second": None}
     if not Path(path).exists():
-        return None
-    experiment = parse(as_toml(State(**state), MOST_REPLICAS, theory=False))
+        return points
+    view = State(**state)
+    asked = {"points": view.model_copy(update={"next_step_exponent": None})}
+    if view.next_step_exponent is not None:
+        asked["second"] = view
     with open_store(path, read_only=True) as store:
-        found = collect(store, experiment).simulated
-    return points_of(found[0]) if found else None
+        for name, state_of in asked.items():
+            found = collect(store, parse(as_toml(state_of, MOST_REPLICAS, theory=False))).simulated
+            points[name] = drawn_points(state_of, found)
+    return points
 
 
 def histogram(values: Any, of: str, total: int) -> dict[str, Any]:
@@ -139,7 +172,7 @@ def _spectra(view: State, store: Store) -> list[dict[str, Any]]:
     totals = {"features": view.sizes.n_samples, "weights": view.sizes.width}
     found = []
     for result in collect(store, experiment).spectra:
-        draws = [arrays["eigenvalues"] for step in result.drawn.values() for arrays in step]
+        draws = [draw.eigenvalues for step in result.drawn.values() for draw in step]
         if draws:
             found.append(histogram(np.concatenate(draws), result.of, len(draws) * totals[result.of]))
     return found
@@ -147,19 +180,23 @@ def _spectra(view: State, store: Store) -> list[dict[str, Any]]:
 
 def _run(connection: Connection, state: Mapping[str, Any], replicas: int, path: str) -> None:
     """Fill the store and report after every replica. SIGTERM ends it in order, and what is finished stays."""
+    # Before anything is imported that takes a second: a server that is killed leaves nobody at work.
+    end_with_parent()
     from firststep.experiment import Interrupted, Progress, collect, parse, run
     from firststep.store import open_store
 
-    view = State(**state)
-    experiment = parse(as_toml(view, replicas, theory=False))
     try:
+        view = State(**state)
+        experiment = parse(as_toml(view, replicas, theory=False))
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with open_store(path) as store:
 
             def show(progress: Progress) -> None:
                 found = collect(store, experiment).simulated
-                done = found[0].details["replicas"] if found else 0
-                points = points_of(found[0]) if found else None
+                points = drawn_points(view, found)
+                # The whole of a job counts in replicas, of which each size of a second step has its own.
+                done = sum(outcome.details["replicas"] for outcome in found)
+                done = done // SECOND_STEPS if view.next_step_exponent is not None else done
                 connection.send({"done": done, "failed": progress.failed > 0, "points": points})
 
             show(Progress())
@@ -220,10 +257,13 @@ class Simulations:
 
     def start(self, state: State, replicas: int) -> Job:
         """Start one; raises RefusedError if it would not fit or another is running."""
+        from firststep.experiment import parse
+
         if self.running is not None:
             raise RefusedError("a simulation is running: cancel it or wait for its end")
-        # The parser's own complaint, before a process is started for nothing.
+        # The parsers' own complaints, before a process is started for nothing.
         _ = state.problem
+        parse(as_toml(state, replicas, theory=False))
         job = Job(secrets.token_hex(8), state, replicas, check_budget(state, replicas))
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)

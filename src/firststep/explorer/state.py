@@ -1,30 +1,61 @@
 """What the page shows: one checked state, its presets, and the same thing as TOML, Python or a command."""
 
+import json
 import math
+import tomllib
 from functools import lru_cache
+from importlib.resources import files
 from typing import Annotated, Any, Literal, Self
 
+from firststep import setting
+from firststep.figures import THRESHOLDS
 from firststep.gaussian import names
-from firststep.problem import INITIAL_OUTPUTS, NEGLIGIBLE, READOUTS, ROWS, Problem, Sizes
+from firststep.setting import FIELDS, NEGLIGIBLE, Problem, Sizes
 
 try:
-    from pydantic import BaseModel, ConfigDict, Field, model_validator
+    from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
 except ImportError as missing:
     raise ImportError("the explorer needs FastAPI and uvicorn: install firststep[web]") from missing
 
 # The positions of the step slider are also the grid of the curves, so that moving it needs no new numbers.
 LOWEST, HIGHEST, STEPS = -0.1, 0.5, 61
 LARGEST_N = 1e30
-# Spectra are those of features and weights before the readout is fitted.
-NOT_IN_SPECTRA = ("ridge",)
-# Where the second, third and fourth spike enter in the limit [Moniri24].
-THRESHOLDS = {"1/4": 1 / 4, "1/3": 1 / 3, "3/8": 3 / 8}
+# Spectra are those of features and weights after the first step and before the readout is fitted.
+NOT_IN_SPECTRA = ("ridge", "next_step_exponent")
+# Positions of the second step's slider: every second one of the first step's.
+SECOND_EVERY = 2
+# Teachers of several directions that the page offers by name.
+SEVERAL = ("t1 + t1*t2", "t1 + t1*t2 + t1*t2*t3", "0.8*t1 + 0.6*t2 + t1*t2", "h1(t1) + h2(t2)/sqrt(2)")
 
-Rows = Literal["gaussian", "sphere"]
-Readout = Literal["gaussian", "rademacher", "constant"]
-InitialOutput = Literal["vanishing", "order_one"]
 Words = Annotated[str, Field(min_length=1, max_length=200)]
-Ratio = Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+# From d = 20 at n = 10⁶ to many neurons for each sample.
+Ratio = Annotated[float, Field(ge=1e-5, le=100, allow_inf_nan=False)]
+
+
+def _annotation(field: setting.Field) -> Any:
+    """The type of a field of a setting, as the state checks it."""
+    match field.kind:
+        case "number":
+            return Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+        case "choice":
+            return Literal[tuple(field.choices or ())]
+        case "words":
+            return Annotated[Words, AfterValidator(field.read)]
+        case _:
+            # Read with the problem: a function's averages take their time.
+            return Words
+
+
+_CONTROLS: dict[str, Any] = {
+    field.name: (_annotation(field), Field(default=field.start, description=field.help)) for field in FIELDS
+}
+
+
+class _Checked(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_Setting: type[_Checked] = create_model("_Setting", __base__=_Checked, **_CONTROLS)
 
 
 @lru_cache(maxsize=1)
@@ -41,8 +72,19 @@ def exponents() -> tuple[float, ...]:
     return tuple(round(LOWEST + i * width, 10) for i in range(STEPS))
 
 
-class State(BaseModel):
-    """Everything that the controls set; also the query of the page's own address.
+def next_exponents() -> tuple[float, ...]:
+    """The positions of the second step's slider.
+
+    Examples
+    --------
+    >>> len(next_exponents()), next_exponents()[-1]
+    (31, 0.5)
+    """
+    return exponents()[::SECOND_EVERY]
+
+
+class State(_Setting):  # type: ignore[valid-type, misc]
+    """Everything that the controls set: every field of a setting, and these; also the query of the page's address.
 
     Examples
     --------
@@ -51,13 +93,6 @@ class State(BaseModel):
     Sizes(n_samples=1000, dim=500, width=750, n_step_samples=1000)
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    activation: Words = Field(
-        default="relu", description="activation sigma: a name or an expression in x, h0, h1, …"
-    )
-    teacher: Words = Field(default="h1 + h2/sqrt(2)", description="teacher s, written likewise")
-    noise_std: float = Field(default=0.5, ge=0, le=100, allow_inf_nan=False, description="label noise")
     n_samples: float = Field(default=1000, ge=10, le=LARGEST_N, allow_inf_nan=False, description="n, rounded")
     dim_per_sample: Ratio = Field(default=0.5, description="d/n")
     width_per_sample: Ratio = Field(default=0.75, description="N/n")
@@ -69,9 +104,13 @@ class State(BaseModel):
     step_size: float | None = Field(
         default=None, gt=0, le=1e16, allow_inf_nan=False, description="eta, in place of the exponent"
     )
-    rows: Rows = Field(default="gaussian", description="first-layer rows")
-    readout: Readout = Field(default="gaussian", description="readout at the start")
-    initial_output: InitialOutput = Field(default="vanishing", description="size of the output at the start")
+    next_step_exponent: float | None = Field(
+        default=None,
+        ge=LOWEST,
+        le=HIGHEST,
+        allow_inf_nan=False,
+        description="alpha of a second step; none without",
+    )
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -85,14 +124,26 @@ class State(BaseModel):
     @property
     def problem(self) -> Problem:
         """The problem, its functions read as on the command line."""
-        problem = Problem(
-            self.activation, self.teacher, self.noise_std, self.rows, self.readout, self.initial_output
-        )
-        if problem.activation.second_moment < NEGLIGIBLE:
-            raise ValueError(f"the activation {self.activation} is constant: there are no features to fit")
+        problem = Problem(**self.setting)
         if problem.label_variance < NEGLIGIBLE:
-            raise ValueError(f"the teacher {self.teacher} is constant and there is no noise: nothing to fit")
+            raise ValueError(
+                f"the teacher {problem.teacher.spec} is constant and there is no noise: nothing to fit"
+            )
         return problem
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The fields of a setting."""
+        return {field.name: getattr(self, field.name) for field in FIELDS}
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The fields of a setting that copies name: all but those whose default needs no word."""
+        return {
+            field.name: self.setting[field.name]
+            for field in FIELDS
+            if not (field.quiet and self.setting[field.name] == field.default)
+        }
 
     @property
     def sizes(self) -> Sizes:
@@ -121,7 +172,8 @@ class State(BaseModel):
             raise ValueError(
                 f"step_size must lie between {low:.3g} and {high:.4g} at this n0, got {self.step_size:g}"
             )
-        return self.model_copy(update={"step_exponent": alpha, "step_size": None})
+        found: Self = self.model_copy(update={"step_exponent": alpha, "step_size": None})
+        return found
 
     @property
     def eta(self) -> float:
@@ -129,75 +181,17 @@ class State(BaseModel):
         return float(self.sizes.step_size(self.step_exponent))
 
     def without_step(self) -> dict[str, Any]:
-        """What the curves depend on: everything but the position on them."""
-        return self.model_dump(exclude={"step_exponent", "step_size"})
+        """What the curves depend on: everything but the position on them, and what comes after the step."""
+        found: dict[str, Any] = self.model_dump(exclude={"step_exponent", "step_size", "next_step_exponent"})
+        return found
 
 
-# The sizes of the slides are ours, since theirs are not stated.
-PRESETS: dict[str, dict[str, Any]] = {
-    "Moniri et al. 2024, setting 1: linear teacher, noise 1": {
-        "activation": "relu",
-        "teacher": "h1",
-        "noise_std": 1.0,
-        "rows": "sphere",
-        "n_samples": 2000,
-    },
-    "Moniri et al. 2024, setting 2: H₁ + H₂/√2, no noise": {
-        "activation": "relu",
-        "teacher": "h1 + h2/sqrt(2)",
-        "noise_std": 0.0,
-        "rows": "sphere",
-        "n_samples": 2000,
-    },
-    "The staircase emerging: degrees 1 to 4, n = 10¹²": {
-        "activation": "softplus",
-        "teacher": "(h1 + h2/sqrt(2) + h3/sqrt(6) + h4/sqrt(24))/2",
-        "noise_std": 0.0,
-        "rows": "sphere",
-        "n_samples": 1e12,
-    },
-    "Ba et al. 2022, figure 3(a): tanh network, softplus teacher": {
-        "activation": "tanh",
-        "teacher": "softplus",
-        "noise_std": 0.25,
-        "n_samples": 2048,
-        "dim_per_sample": 0.25,
-        "width_per_sample": 0.5,
-        "ridge": 1e-4,
-    },
-    "Ba et al. 2022, figure 3(b): tanh network, ReLU teacher": {
-        "activation": "tanh",
-        "teacher": "relu",
-        "noise_std": 0.1,
-        "n_samples": 2560,
-        "dim_per_sample": 0.2,
-        "width_per_sample": 0.4,
-        "ridge": 0.01,
-    },
-    "Ba et al. 2022, figure 3(c): erf network and teacher": {
-        "activation": "erf",
-        "teacher": "erf",
-        "noise_std": 0.1,
-        "n_samples": 2048,
-        "dim_per_sample": 0.25,
-        "width_per_sample": 0.5,
-        "ridge": 0.001,
-    },
-    "Cui et al. 2024: tanh, constant readout, α near 1/2": {
-        "activation": "tanh",
-        "teacher": "tanh",
-        "noise_std": 0.0,
-        "rows": "sphere",
-        "readout": "constant",
-        "n_samples": 3200,
-        "dim_per_sample": 0.625,
-        "width_per_sample": 0.625,
-        "step_samples_per_sample": 0.3125,
-        "ridge": 0.00625,
-        "step_exponent": 0.5,
-    },
-    "Nothing to learn in one step: teacher H₂": {"activation": "relu", "teacher": "h2", "noise_std": 0.3},
-}
+def _presets() -> dict[str, dict[str, Any]]:
+    text = files("firststep.explorer").joinpath("presets.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+PRESETS = _presets()
 
 
 def ladders() -> dict[str, list[float]]:
@@ -211,6 +205,10 @@ def ladders() -> dict[str, list[float]]:
     small = [m * 10.0**k for k in (2, 3, 4) for m in (1, 1.5, 2, 3, 5, 7)]
     ridges = [float(f"{m}e{k}") for k in range(-6, 3) for m in (1, 1.5, 2, 3, 5, 7)]
     ratios = [
+        0.02,
+        0.03,
+        0.05,
+        0.07,
         0.1,
         0.15,
         0.2,
@@ -238,14 +236,12 @@ def ladders() -> dict[str, list[float]]:
         "dim_per_sample": ratios,
         "width_per_sample": ratios,
         "step_samples_per_sample": [*ratios, 6.0, 10.0, 20.0],
-        "noise_std": [round(0.05 * i, 2) for i in range(41)],
-    }
+    } | {field.name: [round(0.05 * i, 2) for i in range(41)] for field in FIELDS if field.kind == "number"}
 
 
 def choices() -> dict[str, Any]:
-    """What the page's menus offer: presets as full states, names of functions, ranges of the controls."""
+    """What the page's controls are made of: the declared fields, presets as full states, names, ranges."""
     no_derivative = {"sign"}
-    fields = State.model_fields
     return {
         "defaults": State().model_dump(exclude={"step_size"}),
         "presets": [
@@ -254,14 +250,14 @@ def choices() -> dict[str, Any]:
         ],
         "activations": [name for name in names() if name not in no_derivative],
         "teachers": list(names()),
-        "rows": list(ROWS),
-        "readouts": list(READOUTS),
-        "initial_outputs": list(INITIAL_OUTPUTS),
+        "several": list(SEVERAL),
+        "fields": [field.describe() for field in FIELDS],
         "exponents": exponents(),
+        "next_exponents": next_exponents(),
         "not_in_spectra": NOT_IN_SPECTRA,
         "ladders": ladders(),
         "thresholds": [{"at": at, "text": text} for text, at in THRESHOLDS.items()],
-        "help": {name: field.description for name, field in fields.items()},
+        "help": {name: entry.description for name, entry in State.model_fields.items()},
     }
 
 
@@ -287,6 +283,8 @@ def as_toml(state: State, replicas: int = 8, *, theory: bool = True) -> str:
     >>> parse(as_toml(State())).problem.activation
     'relu'
     """
+    if state.next_step_exponent is not None:
+        return second_toml(state, replicas, theory=theory)
     lines = [
         *_toml_head(state),
         "step_exponent = { start = 0.0, stop = 0.5, count = 11 }",
@@ -305,6 +303,40 @@ def as_toml(state: State, replicas: int = 8, *, theory: bool = True) -> str:
             "",
             "[[figure]]",
             'kind = "against_step"',
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def second_toml(state: State, replicas: int = 8, *, theory: bool = True) -> str:
+    """An experiment file with a second step of every size after the first one at the slider's position.
+
+    Examples
+    --------
+    >>> from firststep.experiment import parse
+    >>> parse(second_toml(State(step_exponent=0.35))).sweep.step_exponent
+    (0.35,)
+    """
+    lines = [
+        *_toml_head(state),
+        f"step_exponent = {float(state.step_exponent)!r}",
+        "next_step_exponent = { start = 0.0, stop = 0.5, count = 6 }",
+        f"ridge = {float(state.ridge)!r}",
+        "",
+        "[simulation]",
+        f"replicas = {replicas}",
+        'extras = ["directions"]',
+        "",
+    ]
+    if theory:
+        lines += [
+            "[[theory]]",
+            'name = "unified"',
+            "curve.next_step_exponent = { start = -0.1, stop = 0.5, count = 31 }",
+            "",
+            "[[figure]]",
+            'kind = "against"',
+            'x = "next_step_exponent"',
             "",
         ]
     return "\n".join(lines)
@@ -343,12 +375,7 @@ def _toml_head(state: State) -> list[str]:
         'title = "From the explorer"',
         "",
         "[problem]",
-        f"activation = {_quoted(state.activation)}",
-        f"teacher = {_quoted(state.teacher)}",
-        f"noise_std = {float(state.noise_std)!r}",
-        f'rows = "{state.rows}"',
-        f'readout = "{state.readout}"',
-        f'initial_output = "{state.initial_output}"',
+        *(f"{name} = {_toml(value)}" for name, value in state.told.items()),
         "",
         "[sizes]",
         *(f"{name} = {value}" for name, value in written.items()),
@@ -357,15 +384,24 @@ def _toml_head(state: State) -> list[str]:
     ]
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _toml(value: str | float) -> str:
+    if not isinstance(value, str):
+        return repr(float(value))
+    # A line break in a function means a blank; in a TOML text it would be a mistake.
+    return json.dumps(" ".join(value.split()), ensure_ascii=False)
+
+
+def _text(value: str | float) -> str:
+    return value if isinstance(value, str) else _short(value)
 
 
 def as_python(state: State) -> str:
     """Lines of Python that print the errors shown."""
     sizes = state.sizes
-    problem = [repr(state.activation), repr(state.teacher), f"noise_std={_short(state.noise_std)}"]
-    problem += [f"{name}={getattr(state, name)!r}" for name in ("rows", "readout", "initial_output")]
+    problem = [
+        f"{name}={value!r}" if isinstance(value, str) else f"{name}={_short(value)}"
+        for name, value in state.told.items()
+    ]
     whole = [str(sizes.n_samples), str(sizes.dim), str(sizes.width)]
     if sizes.n_step_samples != sizes.n_samples:
         whole.append(str(sizes.n_step_samples))
@@ -376,11 +412,17 @@ def as_python(state: State) -> str:
             f"problem = Problem({', '.join(problem)})",
             f"sizes = Sizes({', '.join(whole)})",
             f"outcome = predict(problem, sizes, step_exponents={_short(state.step_exponent)}, "
-            f"ridges={_short(state.ridge)})",
+            f"{_second_words(state)}ridges={_short(state.ridge)})",
             "print(outcome.train_error, outcome.test_error)",
             "",
         ]
     )
+
+
+def _second_words(state: State) -> str:
+    if state.next_step_exponent is None:
+        return ""
+    return f"next_step_exponents={_short(state.next_step_exponent)}, "
 
 
 def as_command(state: State) -> str:
@@ -395,19 +437,16 @@ def as_command(state: State) -> str:
 
     sizes = state.sizes
     options = {
-        "--activation": state.activation,
-        "--teacher": state.teacher,
-        "--noise-std": _short(state.noise_std),
-        "--rows": state.rows,
-        "--readout": state.readout,
-        "--initial-output": state.initial_output,
+        **{field.option: _text(state.told[field.name]) for field in FIELDS if field.name in state.told},
         "--n-samples": _whole(sizes.n_samples),
         "--dim": _whole(sizes.dim),
         "--width": _whole(sizes.width),
         "--n-step-samples": _whole(sizes.n_step_samples),
         "--step-exponent": _short(state.step_exponent),
-        "--ridge": _short(state.ridge),
     }
+    if state.next_step_exponent is not None:
+        options["--next-step-exponent"] = _short(state.next_step_exponent)
+    options["--ridge"] = _short(state.ridge)
     return "firststep predict " + " ".join(f"{name} {shlex.quote(value)}" for name, value in options.items())
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from firststep.explorer.state import (
-    THRESHOLDS,
     State,
     as_command,
     as_python,
@@ -17,20 +16,48 @@ from firststep.explorer.state import (
     exponents,
     nice_ticks,
 )
-from firststep.fixedpoint import ConvergenceError
-from firststep.gaussian import Array, hermite_polynomials
-from firststep.problem import Outcome, OutsideTheoryWarning
+from firststep.figures import THRESHOLDS
+from firststep.gaussian import Array, MultiFunction, hermite_polynomials
+from firststep.numerics.fixedpoint import ConvergenceError
+from firststep.results import Outcome
+from firststep.setting import FIELDS, OutsideTheoryWarning, Problem, Sizes
 
 # Relative accuracies: of curves while a slider moves (unchecked), of curves at rest (as `predict`), and the least.
 DRAFT, EXACT, LEAST = math.inf, 1e-6, 1e-2
 # Hermite degrees with a bar of their own; the rest is one bar.
 BARS = 5
+FUNCTIONS = ("activation", "teacher")
+# Bars for the spectrum of the inputs.
+INPUT_BARS = 24
+# Levels of a spectrum that is drawn by hand, and the most that somebody may have written.
+LEVELS, MOST_LEVELS = 6, 10
 # Where functions of one variable are drawn.
 REACH, POINTS = 2.6, 53
+# Hermite coefficients of the learned function.
+LEARNED = 16
 DENSITY_POINTS = 120
 # Windows of the staircase beyond this one are thinner than a line.
 LAST_WINDOW = 9
+# What is solved at each exponent; the last two where the theory has them.
+SOLVED = ("train", "test", "learned", "train_bar", "test_bar")
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def outside(problem: Problem, theory: str = "unified") -> str:
+    """Why a theory does not know this problem, in a sentence; nothing where it does.
+
+    Examples
+    --------
+    >>> outside(Problem("relu", "h1", step_rule="sign"))
+    'the unified theory does not know sign steps: simulate them'
+    """
+    from firststep.theory.scope import check_scope
+
+    try:
+        check_scope(problem, theory)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def draft_nodes(n_samples: float) -> Array:
@@ -72,6 +99,9 @@ def solve_points(state: Mapping[str, Any], at: Sequence[float | None], tolerance
     view = State(**state)
     sizes = view.sizes
     steps = np.array([0.0 if alpha is None else sizes.step_size(alpha) for alpha in at])
+    unknown = outside(view.problem)
+    if unknown:
+        return _nothing(len(steps), unknown)
     notes: list[str] = []
     outcome: Outcome | None = None
     asked = (DRAFT,) if tolerance == DRAFT else (tolerance, max(tolerance, 1e-4), LEAST)
@@ -84,13 +114,22 @@ def solve_points(state: Mapping[str, Any], at: Sequence[float | None], tolerance
             notes.append(f"the unified theory is accurate to {accepted:.0e} only in a part of this range")
         return _numbers(outcome) | {"notes": notes}
     if len(steps) == 1:
-        notes.append("the unified theory does not converge in a part of this range")
-        return {"train": [math.nan], "test": [math.nan], "learned": [[math.nan] * 16], "notes": notes}
+        return _nothing(1, "the unified theory does not converge in a part of this range")
     parts = [solve_points(state, [alpha], LEAST) for alpha in at]
     joined: dict[str, Any] = {
-        name: [part[name][0] for part in parts] for name in ("train", "test", "learned")
+        name: [part[name][0] for part in parts] for name in SOLVED if all(name in part for part in parts)
     }
     return joined | {"notes": sorted({note for part in parts for note in part["notes"]})}
+
+
+def _nothing(count: int, reason: str) -> dict[str, Any]:
+    """As many points without an answer."""
+    return {
+        "train": [math.nan] * count,
+        "test": [math.nan] * count,
+        "learned": [[math.nan] * LEARNED] * count,
+        "notes": [reason],
+    }
 
 
 def _unified(view: State, steps: Array, tolerance: float) -> Outcome:
@@ -102,35 +141,94 @@ def _unified(view: State, steps: Array, tolerance: float) -> Outcome:
 
 
 def _numbers(outcome: Outcome) -> dict[str, Any]:
-    return {
+    found: dict[str, Any] = {
         "train": outcome.train_error[:, 0].tolist(),
         "test": outcome.test_error[:, 0].tolist(),
         "learned": np.asarray(outcome.details["learned"])[:, 0].tolist(),
     }
+    # How far off the theory says it may be, where it says so.
+    for name in ("train", "test"):
+        if f"{name}_error_bar" in outcome.values:
+            found[f"{name}_bar"] = np.asarray(outcome.values[f"{name}_error_bar"])[:, 0].tolist()
+    return found
 
 
 def solve_frame(state: Mapping[str, Any]) -> dict[str, Any]:
     """Everything around the curves that has a formula of its own: levels, bounds, weights, the teacher."""
-    from firststep.theory import bounds, random_features, staircase
-    from firststep.theory.weights import spiked_weights
+    from firststep.theory.limits.weights import spiked_weights
 
     view = State(**state)
     problem, sizes = view.problem, view.sizes
-    grid = np.array(exponents())
-    steps, ridge = sizes.step_size(grid), np.array([view.ridge])
-    starts = [(k - 1) / (2 * k) for k in range(1, LAST_WINDOW + 1)]
+    weights = spiked_weights(problem, sizes, sizes.step_size(np.array(exponents())))
+    frame = _teacher(problem)
+    cosine = frame["wanted"][1] ** 2 / problem.direction_norm_squared(sizes)
+    # The weights' law is that of steps that the theory knows.
+    known = not outside(problem)
+    critical = weights.critical_step if known else math.nan
+    labels = problem.label_variance
+    return frame | {
+        "sizes": sizes.to_dict(),
+        "log_n0": math.log(sizes.n_step_samples),
+        **_limits(view, problem, sizes),
+        # The best linear predictor misses all but the first degree.
+        "best_linear": labels - frame["wanted"][1] ** 2,
+        "noise": problem.noise_variance,
+        "labels": labels,
+        "activation_coefficients": problem.activation.hermite(BARS).tolist(),
+        "inputs": _input_spectrum(problem, sizes.dim),
+        "weights": {
+            "top": weights.top.tolist(),
+            "alignment": (weights.alignment if known else np.full_like(weights.alignment, math.nan)).tolist(),
+            "edge": weights.edge,
+            "bound": cosine if known else math.nan,
+            "critical": float(sizes.step_exponent(critical)) if math.isfinite(critical) else None,
+            "critical_step": critical if math.isfinite(critical) else None,
+        },
+        "notes": list(problem.concerns(sizes)),
+    }
+
+
+def _teacher(problem: Problem) -> dict[str, Any]:
+    """The teacher as a function of one coordinate: of several directions its mean along the one that a step sees."""
+    teacher = problem.teacher
+    several = isinstance(teacher, MultiFunction)
+    x = np.linspace(-REACH, REACH, POINTS)
+    factorials = np.array([math.factorial(k) for k in range(LEARNED)], dtype=float)
+    wanted = np.zeros(LEARNED)
+    # A teacher without a mean gradient has no direction that one step sees.
+    if not isinstance(teacher, MultiFunction) or teacher.first_direction is not None:
+        wanted = teacher.hermite(LEARNED) * np.sqrt(factorials)
+    basis = hermite_polynomials(x, LEARNED, normalised=True)
+    variance = problem.label_variance - problem.noise_variance
+    return {
+        "several": several,
+        "teacher": {"x": x.tolist(), "y": np.asarray(wanted @ basis if several else teacher(x)).tolist()},
+        "wanted": wanted.tolist(),
+        "tail": max(0.0, variance - float((wanted[1:] ** 2).sum())) if several else teacher.tail(LEARNED),
+    }
+
+
+def _limits(view: State, problem: Problem, sizes: Sizes) -> dict[str, Any]:
+    """The limits' levels and the network without a step, where these theories know the problem."""
+    from firststep.theory.limits import random_features, staircase
+
+    ridges = np.array([view.ridge])
+    plain = None
+    # Without a step it does not matter how it is made.
+    usual = {field.name: field.default for field in FIELDS if field.part in ("training", "fit")}
+    still = view.model_copy(update=usual).problem
+    if not outside(still, "random_features"):
+        solved = random_features.solve(still, sizes, np.zeros(1), ridges)
+        plain = {"train": float(solved.train_error[0, 0]), "test": float(solved.test_error[0, 0])}
+    if outside(problem, "staircase"):
+        return {"levels": [], "random_features": plain}
+    starts = [staircase.window_start(k) for k in range(1, LAST_WINDOW + 1)]
     # No step below alpha = 0, then one window after the other.
-    windows = [(float(grid[0]), 0.0), *zip(starts, [*starts[1:], 0.5], strict=True)]
+    windows = [(exponents()[0], 0.0), *zip(starts, [*starts[1:], 0.5], strict=True)]
     counts = list(range(len(windows)))
     some = np.ones(len(windows))
-    published = staircase.solve(problem, sizes, some, ridge, n_spikes=counts)
-    whole = staircase.solve(problem, sizes, some, ridge, n_spikes=counts, row_norms=True, full_gradient=True)
-    plain = random_features.solve(problem, sizes, np.zeros(1), ridge)
-    weights = spiked_weights(problem, sizes, steps)
-    teacher = problem.teacher
-    x = np.linspace(-REACH, REACH, POINTS)
-    factorials = np.array([math.factorial(k) for k in range(16)], dtype=float)
-    wanted = teacher.hermite(16) * np.sqrt(factorials)
+    published = staircase.solve(problem, sizes, some, ridges, n_spikes=counts)
+    whole = staircase.solve(problem, sizes, some, ridges, n_spikes=counts, row_norms=True, full_gradient=True)
     levels = [
         {
             "from": low,
@@ -143,39 +241,42 @@ def solve_frame(state: Mapping[str, Any]) -> dict[str, Any]:
         }
         for i, (low, high) in enumerate(windows)
     ]
-    cosine = float(wanted[1] ** 2) / problem.direction_norm_squared(sizes)
-    critical = weights.critical_step
+    return {"levels": levels, "random_features": plain}
+
+
+def _input_spectrum(problem: Problem, dim: int) -> dict[str, Any]:
+    """Eigenvalues of the inputs' covariance, descending, in shares of equal size, with the teacher's share of each.
+
+    `editable` holds the same as a few levels, to be changed by hand.
+    """
+    covariance = problem.covariance(min(dim, 10**4))
+    place = np.repeat(np.arange(len(covariance.values)), covariance.counts.astype(int))
+    shares = covariance.weights / covariance.counts
+
+    def grouped(many: int) -> tuple[list[float], list[float]]:
+        groups = np.array_split(place, min(many, len(place)))
+        values = [float(covariance.values[group].mean()) for group in groups]
+        return values, [len(groups) * float(shares[group].sum()) for group in groups]
+
+    given = problem.input_levels
+    several = 0 < len(given) <= MOST_LEVELS
+    levels, weights = grouped(len(given) if several else LEVELS)
+    if several:
+        # As they were written: in a small dimension the shares are not quite equal.
+        levels = list(given)
+    bars = (levels, weights) if several or covariance.isotropic else grouped(INPUT_BARS)
     return {
-        "sizes": sizes.to_dict(),
-        "log_n0": math.log(sizes.n_step_samples),
-        "levels": levels,
-        "random_features": {
-            "train": float(plain.train_error[0, 0]),
-            "test": float(plain.test_error[0, 0]),
-        },
-        "best_linear": bounds.best_linear_error(problem),
-        "noise": problem.noise_variance,
-        "labels": problem.label_variance,
-        "teacher": {"x": x.tolist(), "y": np.asarray(teacher(x)).tolist()},
-        "wanted": wanted.tolist(),
-        "tail": teacher.tail(16),
-        "activation_coefficients": problem.activation.hermite(BARS).tolist(),
-        "weights": {
-            "top": weights.top.tolist(),
-            "alignment": weights.alignment.tolist(),
-            "edge": weights.edge,
-            "bound": cosine,
-            "critical": float(sizes.step_exponent(critical)) if math.isfinite(critical) else None,
-            "critical_step": critical if math.isfinite(critical) else None,
-        },
-        "notes": list(problem.concerns(sizes)),
+        "isotropic": covariance.isotropic,
+        "eigenvalues": bars[0],
+        "teacher": bars[1],
+        "editable": {"levels": levels, "shares": weights},
     }
 
 
 @lru_cache(maxsize=2)
 def _follower(of: str) -> Any:
     """One for each process, so that a spectrum is started from the one before it."""
-    from firststep.theory.spectrum import Follower
+    from firststep.theory.spectra.spectrum import Follower
 
     return Follower(of)
 
@@ -184,13 +285,17 @@ def solve_spectrum(
     state: Mapping[str, Any], of: str, exact: bool, points: int = DENSITY_POINTS
 ) -> dict[str, Any]:
     """Density and outliers of the features or the weights: at the usual resolution, or refined until it settles."""
-    from firststep.theory.spectrum import predict_spectrum
+    from firststep.theory.spectra.spectrum import predict_spectrum
 
     view = State(**state)
+    problem = view.problem
+    unknown = outside(problem, "spectral")
+    if unknown:
+        raise ValueError(unknown)
     if exact:
-        found = predict_spectrum(view.problem, view.sizes, view.eta, of=of, points=points)
+        found = predict_spectrum(problem, view.sizes, view.eta, of=of, points=points)
     else:
-        found = _follower(of).spectrum(view.problem, view.sizes, view.eta, points)
+        found = _follower(of).spectrum(problem, view.sizes, view.eta, points)
     return {
         "x": found.x.tolist(),
         "density": found.density.tolist(),
@@ -199,6 +304,24 @@ def solve_spectrum(
         "atom": found.atom,
         "outliers": [outlier.to_dict() for outlier in found.outliers],
         "step_size": view.eta,
+    }
+
+
+def solve_critical(state: Mapping[str, Any], count: int = 3) -> dict[str, Any]:
+    """Exponents at which the first spikes leave the features' bulk, as far as the slider reaches."""
+    from firststep.theory.spectra.spectrum import critical_steps
+
+    view = State(**state)
+    problem = view.problem
+    if outside(problem, "spectral"):
+        return {"critical": []}
+    found = critical_steps(problem, view.sizes, count=count)
+    at = [float(view.sizes.step_exponent(step)) for step in found if math.isfinite(step) and step > 0]
+    inside = [alpha for alpha in at if exponents()[0] <= alpha <= exponents()[-1]]
+    return {
+        "critical": [
+            {"at": short(alpha, 4), "text": f"{alpha:.2f}", "spike": i + 1} for i, alpha in enumerate(inside)
+        ]
     }
 
 
@@ -321,20 +444,24 @@ def assemble(
     draft : bool
         Whether the nodes are Chebyshev points to be interpolated rather than the slider's positions.
     """
-    numbers = {name: np.array(found[name], dtype=float) for name in ("train", "test", "learned")}
+    numbers = {name: np.array(found[name], dtype=float) for name in SOLVED if name in found}
     curves = {name: values[1:] for name, values in numbers.items()}
     if draft and len(nodes) != len(exponents()):
         matrix = _interpolation(nodes.tobytes())
         curves = {name: matrix @ values for name, values in curves.items()}
     plain = {name: values[0] for name, values in numbers.items()}
+    if frame["random_features"] is None:
+        frame = {**frame, "random_features": {name: float(plain[name]) for name in ("train", "test")}}
     return {
         "draft": draft,
         "exponents": exponents(),
         "notes": [*frame["notes"], *found["notes"]],
+        "several": frame["several"],
         "facts": _facts(state, frame),
         "errors": _errors(frame, curves),
         "learned": _learned(frame, plain["learned"]),
         "alignment": _alignment(frame),
+        "inputs": _inputs(frame["inputs"]),
         "positions": positions(frame, curves, float(plain["test"]), np.array(exponents())),
         "without_step": {"test": number_text(float(plain["test"]), 5)},
         "teacher_weights": [short(value, 3) for value in frame["wanted"][1:5]],
@@ -351,7 +478,7 @@ def positions(
     frame : mapping
         From `solve_frame`.
     curves : mapping
-        Arrays `train`, `test` and `learned` at the exponents.
+        Arrays `train`, `test` and `learned` at the exponents; `train_bar` and `test_bar` where the theory has them.
     plain : float
         Test error without a step.
     at : ndarray
@@ -361,19 +488,29 @@ def positions(
     functions = learned @ _basis(frame)
     variance = float((wanted[1:] ** 2).sum() + frame["tail"])
     left = ((wanted - learned)[:, 1:] ** 2).sum(axis=1) + frame["tail"]
+    noise = frame["noise"]
+    missed = left + (wanted - learned)[:, 0] ** 2
+    # Drafts and roundings may leave less than nothing.
+    spread = np.maximum(curves["test"] - noise - missed, 0.0)
     shares = np.maximum(0.0, 1 - left / variance) if variance > 0 else np.full(len(at), math.nan)
     # Between two positions the alignment is near enough a straight line.
     overlaps = np.interp(at, exponents(), frame["weights"]["alignment"])
+    none = np.full(len(at), math.nan)
     rows = zip(
         at.tolist(),
         curves["test"].tolist(),
         curves["train"].tolist(),
+        curves.get("test_bar", none).tolist(),
+        curves.get("train_bar", none).tolist(),
         overlaps.tolist(),
         shares.tolist(),
+        missed.tolist(),
+        spread.tolist(),
         _list(functions, 4),
-        _list(_captured(wanted, learned), 4),
+        _captured(wanted, learned),
         strict=True,
     )
+    there = _degrees(wanted, frame["tail"])
     return [
         {
             "exponent": short(alpha, 7),
@@ -381,7 +518,9 @@ def positions(
             "train": short(train),
             "alignment": short(overlap),
             "function": function,
-            "captured": captured,
+            "captured": _list(captured, 4),
+            "missed": short(lost),
+            "spread": short(wide),
             "text": {
                 "alpha": _exponent_text(alpha),
                 "eta": number_text(math.exp(frame["log_n0"] * alpha), 4),
@@ -390,10 +529,78 @@ def positions(
                 "gain": number_text(plain - test, 4),
                 "captured": f"{100 * share:.0f} %" if math.isfinite(share) else "–",
                 "alignment": number_text(overlap, 3),
+                "noise": _three(noise),
+                "missed": _three(lost),
+                "spread": _three(wide),
+                "test_bar": bar_text(test_bar),
+                "train_bar": bar_text(train_bar),
+                "told": told(captured, there, frame["several"]),
             },
         }
-        for alpha, test, train, overlap, share, function, captured in rows
+        for alpha, test, train, test_bar, train_bar, overlap, share, lost, wide, function, captured in rows
     ]
+
+
+def bar_text(bar: float) -> str:
+    """A theory's own error bar behind its number, if it has one.
+
+    Examples
+    --------
+    >>> bar_text(0.01234)
+    ' ± 0.012'
+    """
+    return f" ± {bar:.2g}" if math.isfinite(bar) else ""
+
+
+def _three(value: float) -> str:
+    """Three decimals, so that a sum can be followed."""
+    return f"{value:.3f}" if abs(value) < 1e3 else number_text(value, 4)
+
+
+# What people call the degrees, and shares of them: the largest share below which each word holds.
+DEGREES = ("its line", "its parabola", "its cubic", "its quartic", "its quintic", "the rest")
+SHARES = (
+    (0.02, "nothing"),
+    (0.075, "a trace"),
+    (0.13, "a tenth"),
+    (0.18, "a sixth"),
+    (0.225, "a fifth"),
+    (0.29, "a quarter"),
+    (0.415, "a third"),
+    (0.58, "half"),
+    (0.71, "two thirds"),
+    (0.79, "three quarters"),
+    (0.9, "most"),
+    (0.97, "nearly all"),
+    (math.inf, "all"),
+)
+
+
+def told(captured: Sequence[float], wanted: Sequence[float], several: bool = False) -> str:
+    """What of the teacher was captured, in words.
+
+    Examples
+    --------
+    >>> told([0.99, 0.08, 0, 0, 0, 0], [1.0, 0.5, 0, 0, 0, 0])
+    'all of its line, a sixth of its parabola'
+    """
+    whole = float(np.sum(wanted))
+    if not np.isfinite(captured).all():
+        return ""
+    parts = []
+    names = (*DEGREES[:-1], "its other directions") if several else DEGREES
+    for name, got, there in zip(names, captured, wanted, strict=True):
+        if there <= 0.01 * whole:
+            continue
+        word = next(word for most, word in SHARES if got / there < most)
+        parts.append(f"{word} of {name}")
+    return ", ".join(parts)
+
+
+def _degrees(wanted: Array, tail: float) -> list[float]:
+    """Variance of the teacher in each of the degrees that have a bar."""
+    variance = wanted**2
+    return [*variance[1 : BARS + 1].tolist(), float(variance[BARS + 1 :].sum() + tail)]
 
 
 def _exponent_text(alpha: float) -> str:
@@ -425,27 +632,42 @@ def _facts(state: State, frame: Mapping[str, Any]) -> dict[str, str]:
         "d": size_text(sizes["dim"]),
         "N": size_text(sizes["width"]),
         "n0": size_text(sizes["n_step_samples"]),
-        "ridge": number_text(state.ridge, 3),
+        "ridge": f"{state.ridge:g}",
         "best_linear": number_text(frame["best_linear"], 5),
         "random_features": number_text(frame["random_features"]["test"], 5),
         "bound": number_text(frame["weights"]["bound"], 3),
         "critical": number_text(frame["weights"]["critical"], 3),
+        "title": _title(state),
+        "sizes": ", ".join(
+            f"{symbol} = {size_text(sizes[name])}"
+            for symbol, name in (("n", "n_samples"), ("d", "dim"), ("N", "width"), ("n₀", "n_step_samples"))
+        ),
     }
+
+
+def _title(state: State) -> str:
+    """The problem in a line, without what is as usual."""
+    fields = state.problem
+    words = [field.titled(getattr(fields, field.name)) for field in FIELDS if field.name not in FUNCTIONS]
+    return "; ".join([f"activation {state.activation}", f"teacher {state.teacher}", *filter(None, words)])
 
 
 def _errors(frame: Mapping[str, Any], curves: Mapping[str, Array]) -> dict[str, Any]:
     panels = {}
     levels = frame["levels"]
     for name in ("test", "train"):
-        different = max(abs(level[f"whole_{name}"] / level[name] - 1) for level in levels) > 5e-3
+        apart = [abs(level[f"whole_{name}"] / level[name] - 1) for level in levels]
+        different = max(apart, default=0.0) > 5e-3
         steps = [
             {"from": level["from"], "to": level["to"], "y": short(level[name]), "spikes": level["spikes"]}
             for level in levels
         ]
         finite = curves[name][np.isfinite(curves[name])]
-        lines = [*finite, *(level[name] for level in levels), frame["random_features"][name]]
+        lines = [*finite, *(level[name] for level in levels)]
         if name == "test":
             lines.append(frame["best_linear"])
+        if math.isfinite(frame["random_features"][name]) or not lines:
+            lines.append(frame["random_features"][name])
         panel: dict[str, Any] = {
             "y": axis(f"{name} error", min(lines), max(lines)),
             "unified": _list(curves[name]),
@@ -459,15 +681,16 @@ def _errors(frame: Mapping[str, Any], curves: Mapping[str, Array]) -> dict[str, 
             ]
         if name == "test":
             panel["best_linear"] = short(frame["best_linear"])
+        if f"{name}_bar" in curves:
+            panel["bar"] = _list(curves[f"{name}_bar"])
         panels[name] = panel
-    return {"x": step_axis(), "panels": panels}
+    return {"x": step_axis(), "panels": panels, "noise": short(frame["noise"])}
 
 
 def _learned(frame: Mapping[str, Any], plain: Array) -> dict[str, Any]:
     x, wanted = np.array(frame["teacher"]["x"]), np.array(frame["wanted"])
     teacher = np.array(frame["teacher"]["y"])
-    variance = wanted**2
-    heights = [*variance[1 : BARS + 1], float(variance[BARS + 1 :].sum() + frame["tail"])]
+    heights = _degrees(wanted, frame["tail"])
     return {
         "x": axis("β·x", -REACH, REACH, signed=True) | {"domain": [-REACH, REACH]},
         "y": axis("function of β·x", float(teacher.min()), float(teacher.max()), signed=True),
@@ -475,7 +698,7 @@ def _learned(frame: Mapping[str, Any], plain: Array) -> dict[str, Any]:
         "teacher": _list(teacher, 4),
         "without_step": _list(plain @ _basis(frame), 4),
         "bars": {
-            "names": [f"{k}" for k in range(1, BARS + 1)] + [f"> {BARS}"],
+            "names": [f"{k}" for k in range(1, BARS + 1)] + ["others" if frame["several"] else f"> {BARS}"],
             "y": axis("variance of the teacher", 0.0, float(max(heights))),
             "wanted": _list(heights, 4),
             "without_step": _list(_captured(wanted, plain), 4),
@@ -496,7 +719,19 @@ def _alignment(frame: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-OVERLAP_NAMES = {"h1": "z", "h2": "h₂(z)", "h3": "h₃(z)", "h4": "h₄(z)", "beta": "β"}
+def _inputs(found: Mapping[str, Any]) -> dict[str, Any]:
+    # Both on one scale: a teacher without regard to the eigenvalues has share 1 everywhere.
+    largest = max([*found["eigenvalues"], *found["teacher"], 2.0])
+    return {
+        "y": axis("m, teacher's share", 0.0, largest, count=3),
+        "isotropic": found["isotropic"],
+        "eigenvalues": _list(found["eigenvalues"], 4),
+        "teacher": _list(found["teacher"], 4),
+        "editable": {name: _list(values, 4) for name, values in found["editable"].items()},
+    }
+
+
+OVERLAP_NAMES = {"h1": "z", "h2": "H₂(z)", "h3": "H₃(z)", "h4": "H₄(z)", "beta": "β"}
 
 
 def draw_spectrum(state: State, of: str, found: Mapping[str, Any], draft: bool) -> dict[str, Any]:
@@ -548,5 +783,4 @@ def draw_spectrum(state: State, of: str, found: Mapping[str, Any], draft: bool) 
         "edge_texts": [number_text(low, 3), number_text(high, 4)],
         "atom": f"{100 * found['atom']:.3g} %" if found["atom"] > 0 else "",
         "outliers": outliers,
-        "raw": {"x": _list(x, 6), "density": _list(density, 6)},
     }

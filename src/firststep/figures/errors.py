@@ -7,24 +7,15 @@ from typing import Any
 import numpy as np
 
 from firststep.figures.figure import Figure, Panel, Series, floats
-from firststep.figures.style import SETTING_COLOURS, number_text
-from firststep.problem import Outcome
+from firststep.figures.style import SETTING_COLOURS, number_text, setting_roles
+from firststep.figures.words import WORDS
+from firststep.results import Outcome
+from firststep.setting.declared import FIELDS
+from firststep.theory.limits.staircase import MAX_SPIKES, window_start
 
 # The l-th spike enters at alpha = (l-1)/(2l) [Moniri24]: the second, third and fourth.
-THRESHOLDS = {"1/4": 1 / 4, "1/3": 1 / 3, "3/8": 3 / 8}
+THRESHOLDS = {name: window_start(spikes) for spikes, name in ((2, "1/4"), (3, "1/3"), (4, "3/8"))}
 
-# Windows beyond this one are thinner than a line; theory.staircase counts no more spikes either.
-LAST_WINDOW = 20
-
-WORDS = {
-    "train_error": "train error",
-    "test_error": "test error",
-    "train_gain": "gain in train error",
-    "test_gain": "gain in test error",
-    "train_mse": "train error without the penalty",
-    "readout_norm_squared": "squared norm of the readout",
-    "degrees_of_freedom": "degrees of freedom / n",
-}
 SOURCES = {
     "simulation": "simulation ± 1 standard error",
     "unified": "unified theory",
@@ -37,16 +28,7 @@ SOURCE_STYLES = {"staircase": "dashed", "random_features": "dashdot"}
 
 def problem_text(outcome: Outcome) -> str:
     """The problem in a line: activation, teacher, noise, and the choices that are not the default."""
-    problem = outcome.problem
-    parts = [f"{problem.activation.spec} network", f"teacher {problem.teacher.spec}"]
-    parts.append(f"noise {number_text(problem.noise_std)}" if problem.noise_std else "no noise")
-    if problem.rows != "gaussian":
-        parts.append(f"{problem.rows} rows")
-    if problem.readout != "gaussian":
-        parts.append(f"{problem.readout} readout")
-    if problem.initial_output != "vanishing":
-        parts.append("initial output of order one")
-    return ", ".join(parts)
+    return outcome.problem.title
 
 
 def sizes_text(outcome: Outcome) -> str:
@@ -59,27 +41,30 @@ def common_sizes(outcomes: Sequence[Outcome]) -> list[str]:
     return _size_parts(outcomes, outcomes[0])[0]
 
 
-def _window_start(spikes: int) -> float:
-    return -math.inf if spikes == 0 else (spikes - 1) / (2 * spikes)
-
-
 def _steps(x: list[float], y: list[float], low: float, high: float) -> tuple[list[float], list[float]]:
-    """Levels of the staircase as segments over their whole windows, with gaps between them.
+    """Levels of the staircase from samples anywhere in their windows.
 
-    Window l is ((l-1)/(2l), l/(2l+2)) [Moniri24], and everything below 0 is window 0; the last one goes on to
-    1/2. A sample on a threshold between two windows belongs to neither and is left out.
+    A sample on a threshold between two windows belongs to neither and is left out.
     """
     levels: dict[int, float] = {}
     for place, level in zip(x, y, strict=True):
-        spikes = 0 if place < 0 else math.floor(1 / max(1 - 2 * place, 1 / LAST_WINDOW) + 1e-9)
-        on_threshold = math.isclose(place, _window_start(spikes), rel_tol=0, abs_tol=1e-9)
+        spikes = 0 if place < 0 else math.floor(1 / max(1 - 2 * place, 1 / MAX_SPIKES) + 1e-9)
+        on_threshold = math.isclose(place, window_start(spikes), rel_tol=0, abs_tol=1e-9)
         if place < 0.5 + 1e-9 and math.isfinite(level) and not on_threshold:
             levels.setdefault(spikes, level)
+    return level_segments(levels, low, high)
+
+
+def level_segments(levels: Mapping[int, float], low: float, high: float) -> tuple[list[float], list[float]]:
+    """Levels of the staircase, by number of spikes, as segments over their whole windows with gaps between them.
+
+    Window l is ((l-1)/(2l), l/(2l+2)) [Moniri24], and everything below 0 is window 0; the last one goes on to 1/2.
+    """
     xs: list[float] = []
     ys: list[float] = []
     for spikes, level in sorted(levels.items()):
-        left = max(low, _window_start(spikes))
-        right = min(high, 0.5 if spikes == LAST_WINDOW else _window_start(spikes + 1))
+        left = max(low, window_start(spikes))
+        right = min(high, 0.5 if spikes == MAX_SPIKES else window_start(spikes + 1))
         if left >= right:
             continue
         if ys and math.isclose(ys[-1], level, rel_tol=1e-4):
@@ -112,7 +97,7 @@ def errors_against_step(
     quantities : sequence of str
         Names in ``outcome.values``.
     linear : float, optional
-        Test error of the best linear predictor, drawn where the test error is.
+        Test error (or risk) of the best linear predictor, drawn where the test error (or risk) is.
     thresholds : mapping of str to float, optional
         Exponents to mark with their names; the entry of the second, third and fourth spike when not given.
     title : str, optional
@@ -143,7 +128,7 @@ def errors_against_step(
     roles, legend = _roles(outcomes)
     if any(0 in o.step_sizes for o in outcomes):
         legend.append(Series("hlines", label="no step (η = 0)", role="linear", style="dashdot"))
-    if linear is not None and "test_error" in quantities:
+    if linear is not None and {"test_error", "risk"} & set(quantities):
         legend.append(Series("hlines", label="best linear predictor", role="linear", style="dotted"))
     marked = THRESHOLDS if thresholds is None else thresholds
     marked = {text: place for text, place in marked.items() if x_range[0] < place < x_range[1]}
@@ -153,7 +138,7 @@ def errors_against_step(
         series = list(legend)
         if marked:
             series.append(Series("vlines", x=tuple(marked.values()), names=tuple(marked), role="threshold"))
-        if linear is not None and name == "test_error":
+        if linear is not None and name in ("test_error", "risk"):
             series.append(Series("hlines", y=(linear,), role="linear", style="dotted"))
         # Points last, so that they lie on the lines.
         for outcome in sorted(outcomes, key=lambda o: o.source == "simulation"):
@@ -191,8 +176,14 @@ def _roles(outcomes: Sequence[Outcome]) -> tuple[dict[tuple[Any, ...], str], lis
         own, coloured = set(sources), {}
     ordered = sorted(coloured, key=lambda key: (coloured[key][0].sizes.n_samples, key[-1]))
     # The sixth colour is the staircase's.
-    few, last = len(ordered) <= SETTING_COLOURS - len(own), max(len(ordered) - 1, 1)
-    tints = {key: f"setting{i + 1}" if few else f"ramp:{i / last:.3f}" for i, key in enumerate(ordered)}
+    many = len(ordered) > SETTING_COLOURS - len(own)
+    tints = dict(
+        zip(
+            ordered,
+            setting_roles(len(ordered), ordered=many or len({key[0] for key in ordered}) == 1),
+            strict=True,
+        )
+    )
     roles = {key: SOURCE_ROLES.get(key[0], "theory") if key[0] in own else tints[key[1:]] for key in shown}
     legend = [
         Series("line", label=_setting_text(outcomes, *coloured[key]), role=tints[key]) for key in ordered
@@ -231,10 +222,21 @@ def _size_parts(outcomes: Sequence[Outcome], outcome: Outcome) -> tuple[list[str
     return shared, differing
 
 
+def _problem_parts(outcomes: Sequence[Outcome], outcome: Outcome) -> tuple[list[str], list[str]]:
+    """What the problems of all outcomes have in common, in words, and what tells this one apart."""
+    shared, differing = [], []
+    for field in FIELDS:
+        own = getattr(outcome.problem, field.name)
+        if all(getattr(one.problem, field.name) == own for one in outcomes):
+            shared.append(field.titled(own))
+        else:
+            differing.append(field.worded(own))
+    return [part for part in shared if part], differing
+
+
 def _setting_text(outcomes: Sequence[Outcome], outcome: Outcome, ridge: float) -> str:
     """What tells this outcome and ridge apart from the others."""
-    parts = [problem_text(outcome)] if len({o.problem.key for o in outcomes}) > 1 else []
-    parts += _size_parts(outcomes, outcome)[1]
+    parts = [*_problem_parts(outcomes, outcome)[1], *_size_parts(outcomes, outcome)[1]]
     if len({float(r) for o in outcomes for r in o.ridges}) > 1:
         parts.append(f"λ = {number_text(ridge)}")
     return ", ".join(parts)
@@ -246,8 +248,8 @@ def _title(outcomes: Sequence[Outcome]) -> str:
     common = _size_parts(outcomes, first)[0]
     if len({float(r) for o in outcomes for r in o.ridges}) == 1:
         common.append(f"λ = {number_text(float(first.ridges[0]))}")
-    lines = [problem_text(first)] if len({o.problem.key for o in outcomes}) == 1 else []
-    return "\n".join([*lines, ", ".join(common)]).strip()
+    problem = ", ".join(_problem_parts(outcomes, first)[0])
+    return "\n".join([problem, ", ".join(common)]).strip()
 
 
 def _caption(outcomes: Sequence[Outcome]) -> str:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from firststep.figures.style import colour, number_text
+from firststep.compute.files import written
+from firststep.figures.style import colour, number_text, power_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,16 +25,49 @@ STYLES = ("solid", "dashed", "dotted", "dashdot")
 SCALES = ("linear", "log")
 FORMATS = ("png", "svg", "pdf")
 
-# Points, for a figure as wide as a slide.
-TITLE_SIZE = 14
-LABEL_SIZE = 13
-LEGEND_SIZE = 12
-TICK_SIZE = 12
-NAME_SIZE = 10.5
 # Letters in a line of a name on an axis.
 NAME_LENGTH = 12
+# Decades of a logarithmic axis from which only powers of ten are named.
+DECADES = 3
 
 _DRAWING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Letters:
+    """Sizes of letters, lines and points, in points; the default is for a figure as wide as a slide."""
+
+    title: float = 14
+    label: float = 13
+    legend: float = 12
+    tick: float = 12
+    name: float = 10.5
+    line: float = 2.4
+    marker: float = 7
+
+    @classmethod
+    def from_settings(cls) -> Self:
+        """What matplotlib's rcParams ask for: axes of the user's own look like the rest of the document."""
+        import matplotlib
+        from matplotlib.font_manager import FontProperties
+
+        settings = cast("dict[str, Any]", matplotlib.rcParams)
+
+        def points(name: str) -> float:
+            return float(FontProperties(size=settings[name]).get_size_in_points())
+
+        return cls(
+            title=points("axes.titlesize"),
+            label=points("axes.labelsize"),
+            legend=points("legend.fontsize"),
+            tick=points("xtick.labelsize"),
+            name=0.85 * points("font.size"),
+            line=float(settings["lines.linewidth"]),
+            marker=float(settings["lines.markersize"]),
+        )
+
+
+SLIDE = Letters()
 
 
 def floats(values: Iterable[float | None]) -> tuple[float, ...]:
@@ -207,9 +241,10 @@ def _require_matplotlib() -> None:
 def save(figure: Figure, path: str | os.PathLike[str], *, theme: str = "light", dpi: float = 160) -> Path:
     """Draw a figure into a PNG, SVG or PDF file; equal figures give equal bytes."""
     kind = plot_format(path)
-    target = Path(path)
-    target.write_bytes(render(figure, kind, theme=theme, dpi=dpi))
-    return target
+    content = render(figure, kind, theme=theme, dpi=dpi)
+    with written(path) as draft:
+        draft.write_bytes(content)
+    return Path(path)
 
 
 def render(
@@ -276,7 +311,9 @@ def draw(
     figure : Figure
         What to draw.
     axes : Axes or sequence of Axes, optional
-        One for each panel; a new matplotlib figure with a title and a common legend when not given.
+        One for each panel, drawn with the sizes of matplotlib's rcParams; their legend is below them if the figure
+        has a layout (``layout="constrained"``) that makes room for it, else within. When not given, a new matplotlib
+        figure with a title and a common legend.
     theme : {"light", "dark"}
         Paper and ink.
     width : float, optional
@@ -287,12 +324,51 @@ def draw(
         given = tuple(np.ravel(np.asarray(axes, dtype=object)))
         if len(given) != len(figure.panels):
             raise ValueError(f"the figure has {len(figure.panels)} panels, got {len(given)} axes")
+        letters = Letters.from_settings()
         for panel, ax in zip(figure.panels, given, strict=True):
-            draw_panel(panel, ax, theme=theme)
-            if any(series.label for series in panel.series):
-                ax.legend(frameon=False, fontsize=10, labelcolor=colour("ink", theme))
+            draw_panel(panel, ax, theme=theme, letters=letters)
+            _legend_of(panel, ax, letters, theme)
         return given
+    return _new_canvas(figure, theme, width)
 
+
+def _legend_of(panel: Panel, ax: "Axes", letters: Letters, theme: str) -> None:
+    """The legend of axes that are not ours alone: under them where the layout makes room for it."""
+    from matplotlib.transforms import ScaledTranslation
+
+    if not any(series.label for series in panel.series):
+        return
+    style: dict[str, Any] = {
+        "frameon": False,
+        "fontsize": letters.legend,
+        "labelcolor": colour("ink", theme),
+        "handlelength": 1.8,
+    }
+    canvas = ax.get_figure(root=True)
+    if canvas is None or canvas.get_layout_engine() is None:
+        ax.legend(**style)
+        return
+    width = canvas.get_size_inches()[0] * ax.get_position().width * 72
+    grid = _legend_grid([panel], width, letters.legend)
+    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    texts = [_plain(line[i]) for i in range(len(grid[0])) for line in grid if line[i]]
+    # Below the numbers and the name of the axis, whatever their size.
+    down = 1.5 * letters.tick + (1.9 * letters.label if panel.x_label else 0.0)
+    ax.legend(
+        [handles[text] for text in texts],
+        texts,
+        loc="upper center",
+        ncols=len(grid[0]),
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=ax.transAxes + ScaledTranslation(0, -down / 72, canvas.dpi_scale_trans),
+        borderaxespad=0.2,
+        columnspacing=1.2,
+        **style,
+    )
+
+
+def _new_canvas(figure: Figure, theme: str, width: float | None) -> "tuple[Axes, ...]":
+    """Panels on a canvas of their own, with a title above and one legend for all below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -302,9 +378,9 @@ def draw(
     columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), 3)
     rows = math.ceil(len(figure.panels) / columns)
     width = width or (5.6 * columns if columns > 1 else 7.2)
-    letters = int(width * 72 / (0.56 * TITLE_SIZE))
-    title = [part for line in figure.title.split("\n") for part in textwrap.wrap(line, letters)]
-    legend = _legend_grid(figure, width * 72)
+    in_line = int(width * 72 / (0.56 * SLIDE.title))
+    title = [part for line in figure.title.split("\n") for part in textwrap.wrap(line, in_line)]
+    legend = _legend_grid(figure.panels, width * 72, SLIDE.legend)
     height = 3.9 * rows + 0.3 * len(title) + 0.27 * len(legend)
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08, wspace=0.04, hspace=0.04)
     canvas = Canvas(figsize=(width, height), layout=layout, facecolor=colour("paper", theme))
@@ -314,7 +390,7 @@ def draw(
         draw_panel(panel, ax, theme=theme)
     if title:
         canvas.suptitle(
-            _plain("\n".join(title)), fontsize=TITLE_SIZE, color=colour("ink", theme), linespacing=1.35
+            _plain("\n".join(title)), fontsize=SLIDE.title, color=colour("ink", theme), linespacing=1.35
         )
     if legend:
         handles = {
@@ -328,7 +404,7 @@ def draw(
             loc="outside lower center",
             ncols=len(legend[0]),
             frameon=False,
-            fontsize=LEGEND_SIZE,
+            fontsize=SLIDE.legend,
             labelcolor=colour("ink", theme),
             handlelength=2.2,
             columnspacing=1.6,
@@ -336,9 +412,9 @@ def draw(
     return tuple(made)
 
 
-def _legend_grid(figure: Figure, points: float) -> list[list[str]]:
+def _legend_grid(panels: Sequence[Panel], points: float, size: float) -> list[list[str]]:
     """Labels in rows that fit the width: first the settings (colours), then in new rows the kinds of line."""
-    roles = {series.label: series.role for panel in figure.panels for series in panel.series if series.label}
+    roles = {series.label: series.role for panel in panels for series in panel.series if series.label}
     settings = [label for label, role in roles.items() if role.startswith(("setting", "ramp"))]
     groups = [group for group in (settings, [label for label in roles if label not in settings]) if group]
     best: list[list[str]] = []
@@ -349,8 +425,7 @@ def _legend_grid(figure: Figure, points: float) -> list[list[str]]:
             for i in range(0, len(group), columns)
         ]
         needed = sum(
-            max(len(label) for label in column) * 0.52 * LEGEND_SIZE + 48
-            for column in zip(*grid, strict=True)
+            (max(len(label) for label in column) * 0.52 + 4) * size for column in zip(*grid, strict=True)
         )
         # As few rows as fit; of those, the fewest columns, so that no label is left alone in the last row.
         if (needed <= points or columns == 1) and (not best or len(grid) == len(best)):
@@ -363,25 +438,30 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def draw_panel(panel: Panel, ax: "Axes", *, theme: str = "light") -> "Axes":
+def draw_panel(panel: Panel, ax: "Axes", *, theme: str = "light", letters: Letters = SLIDE) -> "Axes":
     """Draw one panel into the given axes and give them back."""
     ink = colour("ink", theme)
     ax.set_facecolor(colour("paper", theme))
     ax.set_xscale(panel.x_scale)
     ax.set_yscale(panel.y_scale)
     for series in panel.series:
-        _draw_series(series, ax, theme)
+        _draw_series(series, ax, theme, letters)
     if panel.x_range is not None:
         ax.set_xlim(panel.x_range)
     if panel.y_range is not None:
         ax.set_ylim(panel.y_range)
     for series in panel.series:
-        _write_names(series, ax, theme)
-    ax.set_xlabel(_plain(panel.x_label), fontsize=LABEL_SIZE, color=ink, labelpad=6)
-    ax.set_ylabel(_plain(panel.y_label), fontsize=LABEL_SIZE, color=ink, labelpad=6)
+        _write_names(series, ax, theme, letters)
+    ax.set_xlabel(_plain(panel.x_label), fontsize=letters.label, color=ink, labelpad=letters.label / 2)
+    ax.set_ylabel(_plain(panel.y_label), fontsize=letters.label, color=ink, labelpad=letters.label / 2)
     if panel.title:
         named = any(series.kind == "vlines" and series.names for series in panel.series)
-        ax.set_title(_plain(panel.title), fontsize=LABEL_SIZE, color=ink, pad=30 if named else 10)
+        ax.set_title(
+            _plain(panel.title),
+            fontsize=letters.label,
+            color=ink,
+            pad=(2.3 if named else 0.8) * letters.label,
+        )
     for axis, scale in ((ax.xaxis, panel.x_scale), (ax.yaxis, panel.y_scale)):
         if scale == "log":
             _plain_numbers(axis)
@@ -389,8 +469,9 @@ def draw_panel(panel: Panel, ax: "Axes", *, theme: str = "light") -> "Axes":
         # Long names side by side would touch: they get a second line.
         names = [_plain("\n".join(textwrap.wrap(name, NAME_LENGTH))) for name in panel.x_names]
         ax.set_xticks(range(len(names)), names)
-    ax.tick_params(labelsize=TICK_SIZE, colors=ink, length=4)
-    ax.tick_params(which="minor", labelsize=TICK_SIZE, colors=ink, length=2)
+    # The shorter ticks are further from their numbers, so that all numbers stand on one line.
+    ax.tick_params(labelsize=letters.tick, colors=ink, length=4, pad=3.5)
+    ax.tick_params(which="minor", labelsize=letters.tick, colors=ink, length=2, pad=5.5)
     ax.grid(True, axis="y", color=colour("grid", theme), linewidth=0.8)
     ax.set_axisbelow(True)
     for side, spine in ax.spines.items():
@@ -402,15 +483,21 @@ def draw_panel(panel: Panel, ax: "Axes", *, theme: str = "light") -> "Axes":
 def _plain_numbers(axis: "Axis") -> None:
     """Label a logarithmic axis with 0.5 and 10⁻⁶ rather than with formulas.
 
-    Only 1, 2 and 5 and their tenfolds where these are enough, so that labels do not touch; on a short axis where
-    matplotlib sees fit.
+    Over several decades powers of ten alone; else 1, 2 and 5 and their tenfolds where these are enough, so that labels
+    do not touch; on a short axis where matplotlib sees fit.
     """
     from matplotlib.ticker import LogFormatter
 
     class Formatter(LogFormatter):
+        minor = False
+
         def __call__(self, x: float, pos: int | None = None) -> str:
             low, high = sorted(axis.get_view_interval())
             places = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            if math.log10(high / low) >= DECADES:
+                exponent = round(math.log10(x))
+                whole = not self.minor and math.isclose(x, 10.0**exponent, rel_tol=1e-6)
+                return power_text(exponent) if whole else ""
             round_ones = [m * 10.0**k for k in places for m in (1, 2, 5) if low <= m * 10.0**k <= high]
             if len(round_ones) >= 3:
                 chosen = any(math.isclose(x, value, rel_tol=1e-6) for value in round_ones)
@@ -419,10 +506,12 @@ def _plain_numbers(axis: "Axis") -> None:
             return number_text(float(f"{x:.6g}")) if chosen else ""
 
     axis.set_major_formatter(Formatter())
-    axis.set_minor_formatter(Formatter(minor_thresholds=(1, 0.4)))
+    small = Formatter(minor_thresholds=(1, 0.4))
+    small.minor = True
+    axis.set_minor_formatter(small)
 
 
-def _draw_series(series: Series, ax: "Axes", theme: str) -> None:
+def _draw_series(series: Series, ax: "Axes", theme: str, letters: Letters) -> None:
     shade, paper = colour(series.role, theme), colour("paper", theme)
     label = _plain(series.label) or "_nolegend_"
     x, y = np.array(series.x), np.array(series.y)
@@ -433,7 +522,7 @@ def _draw_series(series: Series, ax: "Axes", theme: str) -> None:
         "dashdot": (0, (6, 2, 1.2, 2)),
     }
     stroke = strokes[series.style]
-    thickness = 2.4 if series.style == "solid" else 2.0
+    thickness = letters.line if series.style == "solid" else letters.line / 1.2
     match series.kind:
         case "line":
             ax.plot(x, y, color=shade, linestyle=stroke, linewidth=thickness, label=label, zorder=3)
@@ -444,10 +533,10 @@ def _draw_series(series: Series, ax: "Axes", theme: str) -> None:
                 yerr=np.array(series.error) if series.error or not series.x else None,
                 fmt="o",
                 color=shade,
-                markersize=7,
+                markersize=letters.marker,
                 markeredgecolor=paper,
-                markeredgewidth=0.9,
-                elinewidth=1.8,
+                markeredgewidth=0.13 * letters.marker,
+                elinewidth=0.75 * letters.line,
                 label=label,
                 zorder=5,
             )
@@ -464,16 +553,16 @@ def _draw_series(series: Series, ax: "Axes", theme: str) -> None:
                 linestyle="none",
                 marker="v",
                 color=shade,
-                markersize=10,
+                markersize=1.4 * letters.marker,
                 markeredgecolor=paper,
-                markeredgewidth=0.9,
+                markeredgewidth=0.13 * letters.marker,
                 label=label,
                 # Below the points: what was published must not hide what was drawn.
                 zorder=4,
                 clip_on=False,
             )
         case "vlines" | "hlines":
-            thin = 1.1 if series.role == "threshold" else 1.8
+            thin = (0.45 if series.role == "threshold" else 0.75) * letters.line
             along = ax.axvline if series.kind == "vlines" else ax.axhline
             for place in series.x if series.kind == "vlines" else series.y:
                 along(place, color=shade, linestyle=stroke, linewidth=thin, zorder=2)
@@ -481,7 +570,7 @@ def _draw_series(series: Series, ax: "Axes", theme: str) -> None:
                 ax.plot([], [], color=shade, linestyle=stroke, linewidth=thin, label=label)
 
 
-def _write_names(series: Series, ax: "Axes", theme: str) -> None:
+def _write_names(series: Series, ax: "Axes", theme: str, letters: Letters) -> None:
     """Names of lines and marks; those of vertical lines above the panel, raised where they would touch."""
     if not series.names:
         return
@@ -494,18 +583,18 @@ def _write_names(series: Series, ax: "Axes", theme: str) -> None:
             scaled = ax.transAxes.inverted().transform(ax.transData.transform((place, ax.get_ylim()[0])))[0]
             if not low <= place <= high:
                 continue
-            half = 0.5 * len(name) * 0.55 * NAME_SIZE / 72 / inches
+            half = 0.5 * len(name) * 0.55 * letters.name / 72 / inches
             level = next((i for i, end in enumerate(ends) if scaled - half > end), len(ends))
             ends[level : level + 1] = [scaled + half]
             ax.annotate(
                 _plain(name),
                 (scaled, 1.0),
-                xytext=(0, 4 + level * (NAME_SIZE + 3)),
+                xytext=(0, 4 + level * (letters.name + 3)),
                 xycoords="axes fraction",
                 textcoords="offset points",
                 ha="center",
                 va="bottom",
-                fontsize=NAME_SIZE,
+                fontsize=letters.name,
                 color=shade,
             )
     elif series.kind == "hlines":
@@ -518,7 +607,7 @@ def _write_names(series: Series, ax: "Axes", theme: str) -> None:
                 textcoords="offset points",
                 ha="right",
                 va="bottom",
-                fontsize=NAME_SIZE,
+                fontsize=letters.name,
                 color=shade,
             )
     else:
@@ -530,6 +619,6 @@ def _write_names(series: Series, ax: "Axes", theme: str) -> None:
                 textcoords="offset points",
                 ha="center",
                 va="bottom",
-                fontsize=NAME_SIZE,
+                fontsize=letters.name,
                 color=shade,
             )

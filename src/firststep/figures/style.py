@@ -71,6 +71,34 @@ def colour(role: str, theme: str = "light") -> str:
     return PALETTES[theme][role]
 
 
+def setting_roles(count: int, *, ordered: bool) -> list[str]:
+    """Roles of the settings of a figure: numbers in order get a ramp of colours, names colours of their own.
+
+    Two settings are told apart best by two different colours, ordered or not.
+
+    Examples
+    --------
+    >>> setting_roles(3, ordered=True), setting_roles(2, ordered=True)
+    (['ramp:0.000', 'ramp:0.500', 'ramp:1.000'], ['setting1', 'setting2'])
+    """
+    if count > SETTING_COLOURS or (ordered and count > 2):
+        return [f"ramp:{place / (count - 1):.3f}" for place in range(count)]
+    return [f"setting{place + 1}" for place in range(count)]
+
+
+def power_text(exponent: int) -> str:
+    """A power of ten: 10⁻³, 1, 10, 10²⁴.
+
+    Examples
+    --------
+    >>> [power_text(k) for k in (-3, 0, 1, 24)]
+    ['10⁻³', '1', '10', '10²⁴']
+    """
+    if exponent in (0, 1):
+        return str(10**exponent)
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
 def number_text(value: float) -> str:
     """A number for people: 1000, 0.05, 10²⁴.
 
@@ -83,5 +111,5 @@ def number_text(value: float) -> str:
         return f"{value:.6g}"
     mantissa, exponent = f"{value:.3e}".split("e")
     mantissa = mantissa.rstrip("0").rstrip(".")
-    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    power = power_text(int(exponent))
     return {"1": power, "-1": f"-{power}"}.get(mantissa, f"{mantissa}·{power}")

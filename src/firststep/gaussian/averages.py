@@ -69,7 +69,8 @@ def _settled_mesh(shape: _Shape, spec: str) -> _Mesh:
         else:
             raise ValueError(
                 f"the Gaussian averages of {spec} did not settle to 1e-13: it is not square-integrable,"
-                " varies too fast, or has kinks that were not declared (a callable takes kinks=(…))"
+                " varies too fast, or has kinks that were not found (for a callable, name them:"
+                " function(f, kinks=(0.5, …)))"
             )
         if max(squares[:5].max(), squares[-5:].max()) <= 1e-26 * power:
             return mesh
@@ -86,8 +87,8 @@ def _parity(shape: _Shape) -> tuple[float | None, float | None]:
     x = np.linspace(0.0, 6.0, 97)[1:]
     with np.errstate(all="ignore"):
         right, left = np.asarray(shape.value(x)), np.asarray(shape.value(-x))
-    even, odd = (right + left) / 2, (right - left) / (2 * x)
-    rounding = 1e-15 * (np.abs(right) + np.abs(left) + np.abs(right - left))
+        even, odd = (right + left) / 2, (right - left) / (2 * x)
+        rounding = 1e-15 * (np.abs(right) + np.abs(left) + np.abs(right - left))
     constant, slope = float(even[48]), float(odd[48])
     # Written as "is all close", so that NaN counts as no parity.
     return (
@@ -157,7 +158,8 @@ def _checked_moments(shape: _Shape, mesh: _Mesh, scale: Array, shift: Array, spe
     s, t = scale[worst], shift[worst]
     raise ValueError(
         f"the Gaussian averages of {spec} did not settle to 1e-12 at scale {s:.3g} and shift {t:.3g}: the"
-        " function grows or varies too fast there, or has kinks that were not declared"
+        " function grows or varies too fast there, or has kinks that were not found"
+        " (for a callable, name them: function(f, kinks=(0.5, …)))"
     )
 
 
@@ -226,9 +228,107 @@ def _panel_moments(shape: _Shape, scale: Array, shift: Array, reach: float, grad
     return out
 
 
-def _vetted(shape: _Shape, spec: str) -> _Shape:
-    """The shape, refused if its averages do not exist, and kept from being an activation if it jumps."""
-    _settled_mesh(shape, spec)
+def _growth(shape: _Shape, kink: float) -> float:
+    """p where the function grows like distance^-p towards a kink, from the larger of both sides."""
+    steps = max(1.0, abs(kink)) * np.array([1e-6, 1e-8])
+    found = 0.0
+    with np.errstate(all="ignore"):
+        for side in (-1.0, 1.0):
+            far, near = np.abs(np.asarray(shape.value(kink + side * steps), dtype=np.float64))
+            if not math.isfinite(near):
+                return math.inf
+            if near > max(10.0, far):
+                found = max(found, math.log(near / max(far, 1e-300)) / math.log(100))
+    return found
+
+
+def _check_growth(shape: _Shape, spec: str) -> float:
+    """The largest growth at a kink; refuses one that makes E f^2 infinite, which no rule can see by itself."""
+    found = 0.0
+    for kink in shape.kinks:
+        growth = _growth(shape, kink)
+        if math.isinf(growth):
+            raise ValueError(
+                f"{spec} is not finite near x = {kink:.3g}: a function must be finite everywhere"
+            )
+        # 1/2 up to rounding: then the integral of f^2 is infinite.
+        if growth > 0.495:
+            raise ValueError(
+                f"{spec} is not square-integrable: near x = {kink:.6g} it grows like the distance to the power"
+                f" {-growth:.2g}, so no theory covers it"
+            )
+        found = max(found, growth)
+    return found
+
+
+def _check_twice(shape: _Shape, spec: str, suspects: Iterable[float], growth: float) -> None:
+    """Refuse a function whose averages another rule finds otherwise: both of its levels missed something narrow.
+
+    The other rule has panels of 2^-9 with six nodes, halved again and again towards kinks and suspects.
+    """
+    mesh = _settled_mesh(shape, spec)
+    reach = mesh.reach
+    edges = [np.arange(-math.ceil(reach), reach, 2.0**-9) + 0.2137, np.array([-reach, reach])]
+    for point in (*shape.kinks, *suspects):
+        steps = np.exp2(-np.arange(9.0, 46.0)) * max(1.0, abs(point))
+        edges.append(np.concatenate([point - steps, [point], point + steps]))
+    cuts = np.unique(np.concatenate(edges))
+    cuts = cuts[(cuts >= -reach) & (cuts <= reach)]
+    unit, unit_weights = np.polynomial.legendre.leggauss(6)
+    half = np.diff(cuts)[:, None] / 2
+    nodes, weights = (cuts[:-1, None] + half * (1 + unit)).ravel(), (half * unit_weights).ravel()
+    first, second = (
+        _local_averages(shape, x, w)
+        for x, w in ((mesh.rule(shape.kinks)), (nodes, weights * _density(nodes)))
+    )
+    power = max(float(first[1].sum()), float(second[1].sum()))
+    if not math.isfinite(power):
+        where = nodes[~np.isfinite(_quiet(shape, nodes))]
+        at = f" near x = {where[0]:.3g}" if where.size else ""
+        raise ValueError(f"{spec} is not finite{at}: a function must be finite everywhere")
+    if not power:
+        if np.any(_quiet(shape, nodes)):
+            raise ValueError(f"{spec} is so small that its square vanishes: multiply it by a large number")
+        return
+    tolerance = 1e-6 if growth < 0.1 else 0.05
+    gaps = np.abs(first - second) / np.array([[math.sqrt(power)], [power]])
+    totals = np.abs((first - second).sum(axis=1)) / np.array([math.sqrt(power), power])
+    if not (totals <= tolerance).all():
+        where = (int(np.argmax(gaps.max(axis=0))) - gaps.shape[1] // 2) / 2 + 0.25
+        raise ValueError(
+            f"{spec} varies too fast near x = {where:.3g} for its Gaussian averages: two rules find"
+            f" E f^2 = {first[1].sum():.6g} and {second[1].sum():.6g}; widen what is narrow there, and declare"
+            " all kinks of a callable (kinks=…)"
+        )
+
+
+def _quiet(shape: _Shape, nodes: Array) -> Array:
+    """Values of a function, without a word about those that are not finite."""
+    with np.errstate(all="ignore"):
+        return np.asarray(shape.value(nodes), dtype=np.float64)
+
+
+def _local_averages(shape: _Shape, nodes: Array, weights: Array) -> Array:
+    """What each half unit of x contributes to E f and E f^2."""
+    values = _quiet(shape, nodes)
+    with np.errstate(all="ignore"):
+        terms = np.stack([values * weights, values * values * weights])
+    if not np.isfinite(terms).all():
+        terms = np.where(np.isfinite(terms), terms, np.inf)
+    cell = np.clip(np.floor(2 * nodes).astype(np.intp) + 80, 0, 159)
+    return np.stack([np.bincount(cell, term, 160) for term in terms])
+
+
+def _vetted(shape: _Shape, spec: str, suspects: Iterable[float] = ()) -> _Shape:
+    """The shape, refused if its averages do not exist or cannot be had, and no activation if it jumps.
+
+    `suspects` are points near which the function may have something narrow.
+    """
+    growth = _check_growth(shape, spec)
+    if shape.moments is None:
+        _check_twice(shape, spec, suspects, growth)
+    else:
+        _settled_mesh(shape, spec)
     with np.errstate(all="ignore"):
         for kink in shape.kinks:
             sides = np.asarray(
@@ -243,3 +343,36 @@ def _vetted(shape: _Shape, spec: str) -> _Shape:
                 )
                 return replace(shape, no_slope=shape.no_slope or reason)
     return shape
+
+
+# The rule of `_hermite_sums`: reach in g, spacing of the trapezoid rule, nodes of a panel between kinks.
+_SUM_REACH, _SUM_SPACING, _PANEL = 8.5, 0.17, 40
+
+
+def _hermite_sums(shape: _Shape, scale: Array, shift: Array, count: int) -> Array:
+    """E[h_k(g) f(s g + t)] for k < count by one rule: trapezoid, or Gauss-Legendre between the kinks."""
+    flat_s, flat_t = scale.ravel(), shift.ravel()
+    out = np.empty((count, flat_s.size))
+    block = max(1, _BLOCK // 16)
+    for start in range(0, flat_s.size, block):
+        part = slice(start, start + block)
+        s, t = flat_s[part, None], flat_t[part, None]
+        if shape.kinks:
+            ends = (np.array(shape.kinks) - t) / np.maximum(s, 1e-300)
+            inner = np.clip(np.sort(ends, axis=1), -_SUM_REACH, _SUM_REACH)
+            edge = np.full((len(s), 1), _SUM_REACH)
+            bounds = np.concatenate([-edge, inner, edge], axis=1)
+            base, base_weights = np.polynomial.legendre.leggauss(_PANEL)
+            half = np.diff(bounds, axis=1)[..., None] / 2
+            nodes = (half * (base + 1) + bounds[:, :-1, None]).reshape(len(s), -1)
+            weights = (half * base_weights).reshape(len(s), -1) * _density(nodes)
+        else:
+            line = np.arange(-_SUM_REACH, _SUM_REACH + _SUM_SPACING, _SUM_SPACING)
+            nodes = np.broadcast_to(line, (len(s), len(line)))
+            weights = np.broadcast_to(_density(line) * _SUM_SPACING, nodes.shape)
+        terms = shape.value(s * nodes + t) * weights
+        before, now = np.zeros_like(nodes), np.ones_like(nodes)
+        for k in range(count):
+            out[k, part] = (terms * now).sum(axis=1)
+            before, now = now, (nodes * now - math.sqrt(k) * before) / math.sqrt(k + 1)
+    return out.reshape(count, *scale.shape)

@@ -46,7 +46,7 @@ def _known() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """An expression: ``op`` is "number", "x", an operator, "neg" or the name of a function."""
+    """An expression: ``op`` is "number", "x", "t1" … "t4", an operator, "neg" or the name of a function."""
 
     op: str
     args: tuple["_Node", ...] = ()
@@ -54,6 +54,8 @@ class _Node:
 
 
 _X = _Node("x")
+MAX_DIRECTIONS = 4
+_DIRECTIONS = tuple(f"t{i}" for i in range(1, MAX_DIRECTIONS + 1))
 _CONSTANTS = {"pi": math.pi, "e": math.e}
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -69,16 +71,16 @@ _TOKEN = re.compile(
 )
 
 
-def _refuse(problem: str) -> ValueError:
+def _refuse(problem: str, variables: str = "x") -> ValueError:
     return ValueError(
-        f"{problem}; an expression may use x, pi, e, numbers, + - * / **, parentheses and the functions sqrt,"
+        f"{problem}; an expression may use {variables}, pi, e, numbers, + - * / **, parentheses and the functions sqrt,"
         f" exp, log, min, max, {_known()}"
     )
 
 
-def _parse(text: str) -> _Node:
+def _parse(text: str, variables: tuple[str, ...] = ()) -> _Node:
     """Read an expression into a tree of known nodes; all else is refused, before or after ``ast`` sees it."""
-    allowed = {"x", *_CONSTANTS, "sqrt", "exp", "log", "min", "max", *_builtins()}
+    allowed = {"x", *variables, *_CONSTANTS, "sqrt", "exp", "log", "min", "max", *_builtins()}
     place = 0
     while place < len(text):
         token = _TOKEN.match(text, place)
@@ -107,6 +109,8 @@ def _convert(node: ast.AST, depth: int) -> _Node:
             return _Node("number", (), float(value))
         case ast.Name(id="x"):
             return _X
+        case ast.Name(id=name) if name in _DIRECTIONS:
+            return _Node(name)
         case ast.Name(id=name) if name in _CONSTANTS:
             return _Node(name)
         case ast.Name(id=name) if _degree(name) is not None:
@@ -120,7 +124,7 @@ def _convert(node: ast.AST, depth: int) -> _Node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _Node(_OPERATORS[type(op)], (_convert(left, depth + 1), _convert(right, depth + 1)))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if (
-            name != "x" and name not in _CONSTANTS
+            name != "x" and name not in _CONSTANTS and name not in _DIRECTIONS
         ):
             wanted = range(2, 9) if name in ("min", "max") else range(1, 2)
             if len(args) not in wanted:
@@ -170,7 +174,7 @@ def _fold(node: _Node) -> _Node:
         )
     if node.op == "/" and args[1] == _Node("number"):
         raise ValueError(f"{_spell(node)!r} divides by zero")
-    if node.op == "x" or not all(child.op == "number" for child in args):
+    if node.op == "x" or node.op in _DIRECTIONS or not all(child.op == "number" for child in args):
         return folded
     with np.errstate(all="ignore"):
         value = float(_evaluate(folded, np.float64(0.0)))
@@ -210,9 +214,14 @@ def _primitive(name: str) -> tuple[Elementwise, Elementwise]:
 
 
 def _evaluate(node: _Node, x: Any) -> Any:
-    """Value of the tree at x; numbers stay Python floats, which do not widen float32 arrays they meet."""
+    """Value of the tree at x; numbers stay Python floats, which do not widen float32 arrays they meet.
+
+    For a tree in t1, t2, … x is the list of their values.
+    """
     if node.op == "x":
         return x
+    if node.op in _DIRECTIONS:
+        return x[_DIRECTIONS.index(node.op)]
     if node.op == "number":
         return node.number
     if node.op in _CONSTANTS:
@@ -377,7 +386,7 @@ def _shape_of(tree: _Node, spec: str) -> _Shape:
     def slope(x: Any) -> Any:
         return _dual(tree, x)[1] + np.zeros_like(x)
 
-    return _vetted(_Shape(lambda x: _evaluate(tree, x), slope, _find_kinks(tree)), spec)
+    return _vetted(_Shape(lambda x: _evaluate(tree, x), slope, _find_kinks(tree)), spec, _find_suspects(tree))
 
 
 def _find_kinks(tree: _Node) -> tuple[float, ...]:
@@ -403,6 +412,26 @@ def _find_kinks(tree: _Node) -> tuple[float, ...]:
     if len(merged) > MAX_KINKS:
         raise ValueError(f"the expression has {len(merged)} kinks, more than the {MAX_KINKS} allowed")
     return tuple(merged)
+
+
+def _find_suspects(tree: _Node) -> tuple[float, ...]:
+    """Points near which a part may be narrow: where the argument of a function or a divisor is 0 or turns."""
+    found: set[float] = set()
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        todo.extend(node.args)
+        inner = (
+            node.args[1] if node.op == "/" else node.args[0] if node.args and node.op not in "+-*" else None
+        )
+        series = None if inner is None else _as_series(inner)
+        if series is None or series.size < 2:
+            continue
+        for polynomial in (series, hermite_e.hermeder(series)):
+            roots = hermite_e.hermeroots(np.trim_zeros(polynomial, "b")) if polynomial.any() else np.empty(0)
+            # The real part also of complex roots: 1/(1 + 1e6 x**2) has its bump between two of them.
+            found.update(float(r.real) for r in np.asarray(roots) if abs(r.real) < 40)
+    return tuple(sorted(found)[:MAX_KINKS])
 
 
 def _roots(node: _Node, level: float) -> list[float]:

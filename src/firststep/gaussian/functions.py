@@ -12,10 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from firststep.gaussian.averages import _checked_moments, _Mesh, _mesh_coefficients, _settled_mesh, _vetted
+from firststep.gaussian.averages import (
+    _checked_moments,
+    _hermite_sums,
+    _Mesh,
+    _mesh_coefficients,
+    _settled_mesh,
+    _vetted,
+)
 from firststep.gaussian.expressions import (
     _X,
     MAX_CONSTANT,
+    MAX_KINKS,
     MAX_TEXT,
     _fold,
     _known,
@@ -27,6 +35,7 @@ from firststep.gaussian.expressions import (
     _spell,
     _suggest,
 )
+from firststep.gaussian.kinks import find_kinks
 from firststep.gaussian.rules import (
     _BLOCK,
     Array,
@@ -97,6 +106,15 @@ class Function:
             values -= self._offset
         return values if values.dtype == points.dtype else values.astype(points.dtype)
 
+    @property
+    def directions(self) -> int:
+        """Directions of the input that the function looks at: one."""
+        return 1
+
+    def at(self, points: Any) -> Any:
+        """Values (n,) at points (n, 1): as a teacher of several directions is called."""
+        return self(points[:, 0])
+
     def derivative(self, x: Any) -> Any:
         """Values of f'(x), in the shape and floating dtype of x; at a kink, some value between its two sides.
 
@@ -112,6 +130,11 @@ class Function:
             raise ValueError(self._shape.no_slope)
         points = _floating(x)
         return self._shape.slope(points).astype(points.dtype, copy=False)
+
+    @property
+    def gradient_mean(self) -> Array:
+        """E of the gradient, (1,)."""
+        return np.array([float(self.hermite(2)[1])])
 
     @property
     def mean(self) -> float:
@@ -298,6 +321,26 @@ class Function:
             m0 = m0 - self._offset
         return m0, m1, m2, bend
 
+    def gaussian_hermite(self, scale: ArrayLike, shift: ArrayLike, count: int) -> Array:
+        r"""Normalised Hermite coefficients of the function of a scaled and shifted Gaussian, along a new first axis.
+
+        .. math:: a_k(s, t) = E[h_k(g)\, f(s g + t)], \qquad k < \text{count}
+
+        The first three are those of :meth:`gaussian_averages`; the others are sums over a rule that is split at the
+        kinks, right to about 1e-9 for functions that vary on the scale of one.
+
+        Examples
+        --------
+        >>> function("relu").gaussian_hermite(1.0, 1.0, 4).round(4).tolist()
+        [0.6844, 0.8413, 0.1711, -0.0988]
+        """
+        s, t = np.broadcast_arrays(np.asarray(scale, dtype=np.float64), np.asarray(shift, dtype=np.float64))
+        m0, m1, _, bend = self.gaussian_averages(s, t)
+        found = [m0, m1, bend / math.sqrt(2)][:count]
+        if count > 3:
+            found += list(_hermite_sums(self._shape, s, t, count)[3:])
+        return np.stack(found)
+
     @property
     def has_covariance(self) -> bool:
         """Whether :meth:`covariance` has a closed form for this function."""
@@ -434,7 +477,7 @@ def function(
     derivative : callable, optional
         Derivative of a callable; without it, a difference that is right to about 1e-9.
     kinks : iterable of float
-        For a callable, the points where it or one of its derivatives jumps.
+        For a callable, the points where it or one of its derivatives jumps; looked for when not given.
     name : str, optional
         For a callable, the name it is shown by.
 
@@ -517,7 +560,14 @@ def _from_callable(
     slope = _guarded(derivative, f"the derivative of {spec}") if derivative else _difference(value, kinks)
     points = np.array([-4.3, -2.9, -2.1, -1.4, -0.9, -0.55, -0.2, 0.1, 0.35, 0.7, 1.2, 1.7, 2.4, 3.3, 5.1])
     _check_elementwise(value, spec, points)
-    shape = _vetted(_Shape(value, slope, kinks), spec)
+    try:
+        shape = _vetted(_Shape(value, slope, kinks), spec)
+    except ValueError:
+        # Averages that do not settle: most often kinks that were not declared.
+        found = () if kinks else find_kinks(value, MAX_KINKS)
+        if not found:
+            raise
+        return _from_callable(call, centre, derivative, found, name)
     marks = " ".join(f"{v + 0.0:.11e}" for v in value(points)) + f" kinks {kinks}"
     made = _make("callable", spec, centre, shape, (call, centre, derivative, kinks, name), marks)
     if not shape.no_slope:
@@ -590,4 +640,6 @@ def _check_slope(made: Function, *, given: bool) -> None:
             f"the derivative given for {made.spec} is not its derivative: it is off by {off:.2g}"
         )
     if not given and not off <= 1e-7 * size:
-        raise ValueError(f"{made.spec} varies too fast for a numerical derivative: give derivative=…")
+        raise ValueError(
+            f"{made.spec} varies too fast for a numerical derivative: write function(f, derivative=…)"
+        )

@@ -122,6 +122,48 @@ def gauss_hermite(count: int) -> tuple[Array, Array]:
     return rule
 
 
+def _from_recurrence(diagonal: Array, beside: Array) -> tuple[Array, Array]:
+    """Gauss rule of orthonormal polynomials from their three-term recurrence [GW69]."""
+    nodes, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    return nodes, np.asarray(vectors[0] ** 2)
+
+
+@lru_cache(maxsize=64)
+def sphere_rule(count: int, dim: int) -> tuple[Array, Array]:
+    r"""Gauss rule for one coordinate of a uniform vector of length :math:`\sqrt d`, with probability weights.
+
+    Its density is :math:`(1 - \xi^2/d)^{(d-3)/2}`, that of Gegenbauer's polynomials; for large d it is Gaussian.
+
+    Examples
+    --------
+    >>> nodes, weights = sphere_rule(4, 30)
+    >>> print(f"{weights @ nodes**2:.6f} {weights @ nodes**4:.6f} {3 / (1 + 2 / 30):.6f}")
+    1.000000 2.812500 2.812500
+    """
+    k, half = np.arange(2, count), dim / 2 - 1
+    squares = k * (k + 2 * half - 1) / (4 * (k + half) * (k + half - 1))
+    # The first entry in a form that is no 0/0 for a circle.
+    beside = np.sqrt(dim * np.concatenate([[1 / dim], squares])[: count - 1])
+    nodes, weights = _from_recurrence(np.zeros(count), beside)
+    # Symmetric to the last bit, as is the law.
+    return (nodes - nodes[::-1]) / 2, (weights + weights[::-1]) / 2
+
+
+@lru_cache(maxsize=64)
+def length_rule(count: int, dim: int) -> tuple[Array, Array]:
+    r"""Gauss rule for :math:`|w|^2` of a vector of d Gaussians of variance 1/d, with probability weights.
+
+    Examples
+    --------
+    >>> nodes, weights = length_rule(3, 30)
+    >>> print(f"{weights @ nodes:.6f} {weights @ (nodes - 1)**2:.6f} {2 / 30:.6f}")
+    1.000000 0.066667 0.066667
+    """
+    k, shape = np.arange(count), dim / 2 - 1
+    nodes, weights = _from_recurrence(np.asarray(2.0 * k + shape + 1), np.sqrt(k[1:] * (k[1:] + shape)))
+    return 2 * nodes / dim, weights
+
+
 def expectation(
     f: Callable[[Array], ArrayLike], kinks: Iterable[float] = (), *, tolerance: float = 1e-12
 ) -> float:

@@ -1,23 +1,42 @@
 """Finite size: `simulate` averages the errors of replicas, which run one by one or on many workers."""
 
+# Annotations stay text, so that help(simulate) shows ArrayLike and not what it stands for.
+from __future__ import annotations
+
 import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
+from firststep.arrays import Library
+from firststep.compute.processes import (
+    Blocks,
+    Report,
+    check_memory,
+    choose_workers,
+    collect,
+    gib,
+    reporting,
+    run_on_processes,
+)
+from firststep.compute.processes import available_memory as available_memory
 from firststep.gaussian import Array
-from firststep.problem import Outcome, Problem, Sizes, check_whole, ridges_of, step_sizes_of
+from firststep.results import Averages, Measured, Outcome
+from firststep.setting import Problem, Sizes, check_whole, ridges_of, schedule_of
+from firststep.setting.doors import door
 from firststep.simulate.draw import Draw as Draw
 from firststep.simulate.replica import EXTRAS as EXTRAS
 from firststep.simulate.replica import (
     Replica,
     check_options,
+    check_training,
     checked_blocks,
     checked_extras,
     checked_library,
@@ -25,8 +44,6 @@ from firststep.simulate.replica import (
 )
 from firststep.simulate.replica import default_n_test as default_n_test
 from firststep.simulate.replica import run_replica as run_replica
-from firststep.workers import available_memory as available_memory
-from firststep.workers import check_memory, choose_workers, collect, gib, reporting, run_on_processes
 
 # Replicas from which the six coefficients of the control variates can be told.
 CONTROLLED = 20
@@ -46,10 +63,13 @@ def estimate_memory(
     extras: Sequence[str] = (),
     block_rows: int | None = None,
     n_step_sizes: int = 1,
+    n_steps: int = 1,
+    linear_rule: bool = True,
 ) -> int:
     """Bytes that one worker needs at its peak, the interpreter included.
 
-    Only in blocks of rows does it grow with the number of step sizes.
+    Only in blocks of rows does it grow with the number of step sizes. Sequences of `n_steps` keep the weights and the
+    samples of all their steps; a rule that is not linear in the gradient works on copies of it.
 
     Examples
     --------
@@ -58,13 +78,17 @@ def estimate_memory(
     """
     n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
     item = np.dtype(dtype).itemsize
-    layers = item * 2 * width * d
+    layers = item * (2 * width * d * n_steps + (n_steps - 1) * n0 * d)
 
     def solution(size: int, entry: int = item) -> int:
         # The Gram matrix, the copy that is factorised, two Krylov spaces; all eigenvalues take it in float64.
         return (2 * entry + (8 if "degrees" in extras else 0)) * size**2 + 2 * entry * 256 * size
 
     phases = []
+    if not linear_rule:
+        phases.append(layers + item * n0 * d + 40 * width * d + 8 * min(width, d) ** 2)
+    if "directions" in extras or "learned" in extras:
+        phases.append(layers + item * n * d + 16 * width * d + 8 * d**2)
     if test != "sample":
         phases.append(layers + item * width * d + (4 * item + item % 8 * 2) * width**2)
     if block_rows is not None:
@@ -88,6 +112,7 @@ def estimate_memory(
     return INTERPRETER_MEMORY + max(phases)
 
 
+@door
 def simulate(
     problem: Problem,
     sizes: Sizes,
@@ -95,6 +120,8 @@ def simulate(
     ridges: ArrayLike = 0.1,
     *,
     step_exponents: ArrayLike | None = None,
+    next_step_sizes: Sequence[ArrayLike] | ArrayLike | None = None,
+    next_step_exponents: Sequence[ArrayLike] | ArrayLike | None = None,
     seed: int = 0,
     replicas: int = 8,
     workers: int | None = None,
@@ -125,6 +152,10 @@ def simulate(
         :math:`\lambda > 0`.
     step_exponents : array_like (S,), optional
         :math:`\alpha`, for :math:`\eta = n_0^\alpha`.
+    next_step_sizes, next_step_exponents : array_like or sequence of array_like, optional
+        A second step: a number or a list, taken with every first step. For more steps, a list with one such entry for
+        each. A later step takes the gradient at the weights that the earlier ones have made, with the same readout, on
+        a sample of its own or, with ``Problem(…, step_sample="same")``, on the first step's.
     seed : int
         Same seed, same numbers, for any number of workers.
     replicas : int
@@ -137,15 +168,19 @@ def simulate(
         Exact population test error wherever one is known and a test sample elsewhere, or one of the two.
     n_test : int, optional
         Size of a replica's test sample.
-    extras : sequence of {"spiked", "gaussian", "linear", "weights", "degrees", "controls"}
+    extras : sequence of {"spiked", "gaussian", "linear", "weights", "directions", "learned", "degrees", "controls"}
         Further quantities: the errors of the spiked approximations F_l (``spiked1_train_error``, …; l = 1, 2,
         3); those with the Gaussian equivalent of F_0 (``gaussian0_train_error``, …); of ridge regression on
         the inputs with n and with n0 + n samples (``linear_ridge_test_error``,
         ``linear_ridge_both_test_error``); the top singular value of W1 and the squared overlap of its
-        input-side vector with beta (``weights_top``, ``weights_alignment``); the degrees of freedom of the
-        fits as a share of n (``degrees_of_freedom``), which take longer than the fits. With "controls" the
-        means and standard errors, but not the samples in `details`, are corrected by control variates: by what
-        six averages of known mean over samples and weights explain of the replicas' differences.
+        input-side vector with beta (``weights_top``, ``weights_alignment``; for inputs with a covariance S, with
+        S^(1/2) beta); the three largest singular values of the whitened weights W S^(1/2) after the last step and the
+        squared overlaps of their vectors with each of the teacher's directions (``top1_value``, ``top1_t1``,
+        ``top1_t2``, …); of each of the teacher's Hermite coefficients up to degree 4 the share that the fitted
+        function has (``learned_t1``, ``learned_h2t1``, ``learned_t1_t2``, …: 0 for nothing, 1 for all); the degrees
+        of freedom of the fits as a share of n (``degrees_of_freedom``), which take longer than the fits. With
+        "controls" the means and standard errors, but not the samples in `details`, are corrected by control variates:
+        by what six averages of known mean over samples and weights explain of the replicas' differences.
     block_rows : int, optional
         Go through the samples in blocks of so many rows: memory is then set by the width, the number of step
         sizes and the block, not by n. The same numbers to rounding; not with the extras that need the samples as
@@ -176,8 +211,10 @@ def simulate(
     >>> bool(outcome.test_gain[1, 0] > 3 * outcome.stderr["test_gain"][1, 0])
     True
     """
-    steps, penalties = step_sizes_of(sizes, step_sizes, step_exponents), ridges_of(ridges)
+    started = time.perf_counter()
+    schedule = schedule_of(sizes, step_sizes, step_exponents, next_step_sizes, next_step_exponents)
     names = checked_extras(extras)
+    check_training(problem, sizes, schedule, names)
     check_whole("replicas", replicas, 1)
     check_options(seed, dtype, test, n_test)
     if "controls" in names and replicas < CONTROLLED:
@@ -198,102 +235,123 @@ def simulate(
         "backend": backend,
         "device": device,
     }
+    run = _Run(problem, sizes, schedule, ridges_of(ridges), replicas, options)
     blocks = checked_blocks(block_rows, parts, names, executor)
-    started = time.perf_counter()
-    need = estimate_memory(
-        sizes, dtype=dtype, test=test, extras=names, block_rows=block_rows, n_step_sizes=len(steps) + 1
-    )
-    tasks = [(problem, sizes, steps, penalties, options | {"replica": index}) for index in range(replicas)]
     with reporting(progress, replicas) as report:
         if blocks is not None and parts > 1:
-            results = []
-            for index in range(replicas):
-                draw = Draw(problem, sizes, seed, index, dtype)
-                with one_thread(library):
-                    work = Replica(draw, test, options["n_test"], blocks, library)
-                    results.append(report.counted(work.run(steps, penalties, names)))
+            results = run.in_parts(blocks, library, report)
         elif executor is not None:
-            results = collect([executor.submit(_task, *task) for task in tasks], report)
+            results = collect([executor.submit(_task, *task) for task in run.tasks], report)
         else:
             limit = available_memory() if memory_limit is None else memory_limit
-            limit = sys.maxsize if limit is None else limit
-            small = replicas * _work(sizes, len(steps)) < SMALL_WORK
-            workers = choose_workers(problem, workers, replicas, small, limit // need)
-            check_memory(sizes, workers, need, limit)
-            if workers * need > LARGE_MEMORY:
-                report.say(f"{replicas} replicas on {workers} workers: {gib(workers * need)} of {gib(limit)}")
-            if workers == 1:
-                results = [report.counted(_task(*task)) for task in tasks]
-            else:
-                results = run_on_processes(workers, _task, tasks, report)
-    samples = {name: np.stack([result[name] for result in results]) for name in results[0]}
-    test_stderr = samples.pop("test_stderr")
-    counted = samples
-    if "controls" in names:
-        controls = samples.pop("controls")
-        counted = {name: _controlled(sample, controls) for name, sample in samples.items()}
-    values = {name: sample.mean(axis=0) for name, sample in counted.items()}
-    stderr = {}
-    if replicas > 1:
-        stderr = {name: sample.std(axis=0, ddof=1) / np.sqrt(replicas) for name, sample in counted.items()}
-    sampled = test_stderr > 0
-    notes = list(problem.concerns(sizes))
-    if sampled.any():
-        notes.append(
-            f"test errors of {sampled.any(axis=(0, 2)).sum()} of {len(steps)} step sizes were measured on "
-            f"{options['n_test']} samples for each replica"
+            results, workers = run.on_workers(workers, sys.maxsize if limit is None else limit, report)
+    about = {"workers": workers, "seconds": time.perf_counter() - started}
+    return run.outcome(results, about, library)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """The replicas of one call: where they run, and what is made of them."""
+
+    problem: Problem
+    sizes: Sizes
+    schedule: Array
+    ridges: Array
+    replicas: int
+    options: Mapping[str, Any]
+
+    @property
+    def tasks(self) -> list[tuple[Problem, Sizes, Array, Array, dict[str, Any]]]:
+        """Arguments of the replicas."""
+        common = self.problem, self.sizes, self.schedule, self.ridges
+        return [(*common, {**self.options, "replica": index}) for index in range(self.replicas)]
+
+    @property
+    def need(self) -> int:
+        """Bytes that one worker takes."""
+        names = ("dtype", "test", "extras", "block_rows")
+        counts = {"n_step_sizes": len(self.schedule) + 1, "n_steps": self.schedule.shape[1]}
+        rule = self.problem.rule.linear
+        return estimate_memory(
+            self.sizes, **{name: self.options[name] for name in names}, **counts, linear_rule=rule
         )
-    details = {
-        "replicas": replicas,
-        "seed": seed,
-        "dtype": dtype,
-        "backend": backend,
-        "test": np.where(sampled.any(axis=(0, 2)), "sample", "population").tolist(),
-        "n_test": options["n_test"],
-        "test_stderr": np.sqrt((test_stderr**2).mean(axis=0) / replicas),
-        "samples": samples,
-        "workers": workers,
-        "memory_per_worker": need,
-        "seconds": time.perf_counter() - started,
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-            **library.version(),
-        },
-    }
-    return Outcome(problem, sizes, steps, penalties, "simulation", values, stderr, tuple(notes), details)
 
+    def in_parts(self, blocks: Blocks, library: Library, report: Report) -> list[Measured]:
+        """One replica after the other, the parts of each on the executor."""
+        results = []
+        for index in range(self.replicas):
+            draw = Draw(self.problem, self.sizes, self.options["seed"], index, self.options["dtype"])
+            with one_thread(library):
+                work = Replica(draw, self.options["test"], self.options["n_test"], blocks, library)
+                found = work.run(self.schedule, self.ridges, self.options["extras"])
+                results.append(report.counted(found))
+        return results
 
-def _controlled(sample: Array, controls: Array) -> Array:
-    """The sample (replicas, …) less what controls (replicas, q) of mean zero explain of it.
+    def on_workers(self, wanted: int | None, limit: int, report: Report) -> tuple[list[Measured], int]:
+        """Whole replicas here or on processes of this call, and how many of these there were."""
+        need = self.need
+        # Every sequence of earlier steps has a gradient and products of its own.
+        beginnings = len(np.unique(self.schedule[:, :-1], axis=0)) if self.schedule.shape[1] > 1 else 0
+        small = self.replicas * replica_work(self.sizes, len(self.schedule), beginnings) < SMALL_WORK
+        workers = choose_workers(self.problem, wanted, self.replicas, small, limit // need)
+        check_memory(self.sizes, workers, need, limit)
+        if workers * need > LARGE_MEMORY:
+            report.say(
+                f"{self.replicas} replicas on {workers} workers: {gib(workers * need)} of {gib(limit)}"
+            )
+        if workers == 1:
+            return [report.counted(_task(*task)) for task in self.tasks], workers
+        return run_on_processes(workers, _task, self.tasks, report), workers
 
-    The coefficients that are used for a replica are those of a regression on all the others, so that the mean
-    stays unbiased at any number of replicas.
-    """
-    values = sample.reshape(len(sample), -1)
-    columns = np.column_stack([np.ones(len(sample)), controls])
-    # An average that does not vary, such as |W0 beta|^2 in one dimension, explains nothing.
-    inverse = np.linalg.pinv(columns.T @ columns, hermitian=True)
-    coefficients = inverse @ columns.T @ values
-    # Leaving out row i changes the coefficients by -(A^T A)^-1 a_i r_i, with its residual r_i outside the fit.
-    leverage = np.einsum("ij,jk,ik->i", columns, inverse, columns)
-    outside = (values - columns @ coefficients) / (1 - leverage)[:, None]
-    own = np.einsum("ij,jk,ik->i", controls, inverse[1:], columns)
-    corrected = values - controls @ coefficients[1:] + own[:, None] * outside
-    return cast(Array, corrected.reshape(sample.shape))
+    def outcome(self, results: Sequence[Measured], about: Mapping[str, Any], library: Library) -> Outcome:
+        """Means and standard errors over the replicas."""
+        means = Averages.of(results)
+        notes = list(self.problem.concerns(self.sizes))
+        if means.sampled.any():
+            notes.append(
+                f"test errors of {means.sampled.sum()} of {len(self.schedule)} step sizes were measured on "
+                f"{self.options['n_test']} samples for each replica"
+            )
+        details = {
+            "replicas": self.replicas,
+            **{name: self.options[name] for name in ("seed", "dtype", "backend", "n_test")},
+            "test": np.where(means.sampled, "sample", "population").tolist(),
+            **means.details,
+            "memory_per_worker": self.need,
+            **about,
+            "versions": {
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+                "scipy": scipy.__version__,
+                **library.version(),
+            },
+        }
+        return Outcome(
+            self.problem,
+            self.sizes,
+            self.schedule[:, 0],
+            self.ridges,
+            "simulation",
+            means.values,
+            means.stderr,
+            tuple(notes),
+            details,
+            self.schedule[:, 1:],
+        )
 
 
 def _task(
     problem: Problem, sizes: Sizes, step_sizes: Array, ridges: Array, options: Mapping[str, Any]
-) -> dict[str, Array]:
+) -> Measured:
     return run_replica(problem, sizes, step_sizes, ridges, **options)
 
 
-def _work(sizes: Sizes, n_steps: int) -> float:
-    """Floating-point operations of one replica, roughly."""
+def replica_work(sizes: Sizes, sequences: int, beginnings: int = 0) -> float:
+    """Floating-point operations of one replica, roughly: products, and a Gram matrix for each sequence of steps.
+
+    `beginnings` counts the sequences without their last step, where there are several steps.
+    """
     n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
-    products = 4.0 * (n0 + n) * d * width + 4.0 * width**2 * d
-    return products + (n_steps + 1) * (
-        min(n, width) ** 2 * (max(n, width) + 1.5 * min(n, width)) + 60.0 * width**2
-    )
+    small, large = min(n, width), max(n, width)
+    products = (1 + beginnings) * (4.0 * (n0 + n) * d * width + 4.0 * width**2 * d)
+    return products + (sequences + 1) * (small**2 * (large + 1.5 * small) + 60.0 * width**2)

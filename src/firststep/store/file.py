@@ -1,12 +1,20 @@
 """The store's file: made whole or not at all, recognised before it is touched, and refused with a reason."""
 
+import logging
 import os
 import secrets
+import shutil
 import sqlite3
 import struct
+import tempfile
+import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+
+from firststep.compute.files import remove_old_drafts, written
+from firststep.store import runs
 
 # Written into the file's header, so that any other SQLite file is recognised as foreign ("1STP").
 APPLICATION_ID = int.from_bytes(b"1STP")
@@ -38,6 +46,10 @@ MIGRATIONS: dict[int, str] = {}
 
 # Longer than any other run keeps the file: a transaction here takes milliseconds.
 BUSY_SECONDS = 60.0
+# After which the user is told for whom a run waits.
+PATIENT_SECONDS = 2.0
+
+logger = logging.getLogger("firststep")
 
 
 class StoreError(RuntimeError):
@@ -66,12 +78,12 @@ def migrate(path: str | os.PathLike[str]) -> Path | None:
     copy = file.with_name(f"{file.name}.version{version}")
     if copy.exists():
         raise StoreError(f"{copy} is in the way of the copy that is made before migrating: move it")
-    source, target = sqlite3.connect(file), sqlite3.connect(copy)
+    source = sqlite3.connect(file)
     try:
-        source.backup(target)
+        with written(copy) as draft:
+            copy_database(source, draft)
     finally:
         source.close()
-        target.close()
     connection = connect(str(file))
     try:
         statements = "\n".join(cast(list[str], steps))
@@ -85,6 +97,101 @@ def migrate(path: str | os.PathLike[str]) -> Path | None:
     return copy
 
 
+def copy_database(source: sqlite3.Connection, place: Path) -> None:
+    """Copy all that a connection sees into a file."""
+    target = sqlite3.connect(place)
+    try:
+        source.backup(target)
+    finally:
+        target.close()
+
+
+def ordinary(path: str | os.PathLike[str]) -> Path:
+    """The file that a path names, links followed; refuses what cannot be a store."""
+    name = os.fspath(path)
+    if name == ":memory:" or name.startswith("file:"):
+        raise StoreError(
+            f"{name!r} is no file name: give a path (in Python, None keeps everything in memory)"
+        )
+    file = Path(name)
+    if file.is_symlink():
+        # SQLite names its log after the file itself.
+        file = Path(os.path.realpath(file))
+    if file.exists() and not file.is_file():
+        kind = "a folder" if file.is_dir() else "a pipe or device"
+        raise StoreError(f"{path} is {kind}, not a file; it was left as it is: choose another --store")
+    return file
+
+
+@dataclass
+class Watch:
+    """Which file a connection writes to, so that one that was taken away under it is noticed."""
+
+    file: Path
+    device: int
+    inode: int
+    size: int
+
+    @classmethod
+    def over(cls, file: Path) -> "Watch":
+        """Remember the file as it is now."""
+        now = file.stat()
+        return cls(file, now.st_dev, now.st_ino, now.st_size)
+
+    def loss(self) -> str:
+        """What became of the file, or nothing if it is where it was."""
+        try:
+            now = self.file.stat()
+        except FileNotFoundError:
+            return "was deleted or moved"
+        except OSError as error:
+            return f"cannot be reached any more ({error.strerror})"
+        if (now.st_dev, now.st_ino) != (self.device, self.inode):
+            return "was replaced by another file"
+        # SQLite never shortens it: nothing here asks it to.
+        if now.st_size < self.size:
+            return "was cut short"
+        self.size = now.st_size
+        return ""
+
+    def new_place(self) -> Path | None:
+        """Where the file was moved to, if that can be told."""
+        with suppress(OSError):
+            for entry in list(Path("/proc/self/fd").iterdir()):
+                with suppress(OSError):
+                    found = entry.stat()
+                    if (found.st_dev, found.st_ino) == (self.device, self.inode) and found.st_nlink:
+                        return entry.readlink()
+        return None
+
+
+def keep(connection: sqlite3.Connection, watch: Watch) -> str:
+    """Save what a connection to a lost file still holds, and say in a sentence where it is."""
+    moved = watch.new_place()
+    if moved is not None and moved != watch.file:
+        with suppress(sqlite3.Error):
+            # Its log still lies at the old place.
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if not busy:
+                return f"it is now {moved}, and everything acknowledged is in it"
+    for folder in (watch.file.parent, Path.cwd()):
+        copy = folder / f"{watch.file.name}.kept-{secrets.token_hex(2)}"
+        try:
+            copy_database(connection, copy)
+            check = sqlite3.connect(copy)
+            try:
+                (answer,) = check.execute("PRAGMA quick_check(1)").fetchone()
+            finally:
+                check.close()
+            if answer == "ok":
+                return f"everything acknowledged is kept in {copy}: move it back, and run again to go on"
+        except (OSError, sqlite3.Error):
+            pass
+        with suppress(OSError):
+            copy.unlink(missing_ok=True)
+    return "what it held could not be saved: restore a copy, and run again to go on"
+
+
 def connect(place: str, *, uri: bool = False) -> sqlite3.Connection:
     """A connection in which every transaction is begun by hand."""
     connection = sqlite3.connect(
@@ -94,10 +201,35 @@ def connect(place: str, *, uri: bool = False) -> sqlite3.Connection:
     return connection
 
 
+def begin(connection: sqlite3.Connection) -> None:
+    """Begin to write; says for whom it waits, and gives up after `BUSY_SECONDS`."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    connection.execute(f"PRAGMA busy_timeout = {1000 * PATIENT_SECONDS:.0f}")
+    told = False
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            busy = "locked" in str(error) or "busy" in str(error)
+            if not busy:
+                raise
+            who = runs.others(connection)
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"the store was locked by {who} for {BUSY_SECONDS:.0f} seconds: try again later"
+                ) from error
+            if not told:
+                logger.warning("waiting for %s, which is writing to the store", who)
+                told = True
+        else:
+            return
+
+
 def create(file: Path) -> None:
     """Make an empty store under another name and move it into place whole, so that none is ever half-made."""
     if not file.parent.is_dir():
         raise StoreError(f"the folder {file.parent} of the store does not exist: make it first")
+    remove_old_drafts(file)
     draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         connection = connect(str(draft))
@@ -182,7 +314,7 @@ def connect_for_writing(file: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode=WAL").fetchall()
             # A commit is on the disk when it returns: after a power cut as well as after kill -9.
             connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("BEGIN IMMEDIATE")
+            begin(connection)
             connection.execute("ROLLBACK")
             _check_integrity(connection, file)
         except BaseException:
@@ -193,26 +325,87 @@ def connect_for_writing(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def connect_for_reading(file: Path) -> sqlite3.Connection:
-    """Open a store of this version for reading, also in a folder that cannot be written."""
-    address = file.resolve().as_uri()
-    try:
-        connection = connect(f"{address}?mode=ro", uri=True)
+class Reading:
+    """A connection for reading that leaves nothing behind: no file of SQLite's own that would lock others out.
+
+    Without a log the file alone is complete, and is opened as one that does not change; when it does change, it
+    is opened anew. With a log SQLite needs the index that belongs to it; where there is none, or it may not be
+    used, a copy is read.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._folder: str | None = None
+        self._seen: tuple[int, ...] | None = None
+        self.connection = self._open()
+
+    def _state(self) -> tuple[int, ...]:
+        file = self.file.stat()
+        return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, _size(self.file, "-wal")
+
+    def changed(self) -> bool:
+        """Whether the file is no longer the one that was opened, which is then opened anew."""
+        if self._seen is None:
+            return False
+        try:
+            if self._state() == self._seen:
+                return False
+            self.connection.close()
+            self.connection = self._open()
+        except OSError as error:
+            raise StoreError(f"the store {self.file} cannot be read any more: {error.strerror}") from error
+        return True
+
+    def _open(self) -> sqlite3.Connection:
+        address = self.file.resolve().as_uri()
+        self._seen = None
+        try:
+            if not _size(self.file, "-wal"):
+                self._seen = self._state()
+                return self._tried(f"{address}?immutable=1")
+            if Path(f"{self.file}-shm").exists():
+                with suppress(sqlite3.OperationalError):
+                    return self._tried(f"{address}?mode=ro")
+            return self._tried(f"{self._copied().resolve().as_uri()}?mode=rw")
+        except sqlite3.Error as error:
+            raise StoreError(explained(error, self.file)) from error
+        except OSError as error:
+            raise StoreError(f"the store {self.file} cannot be read: {error.strerror}") from error
+
+    def _tried(self, address: str) -> sqlite3.Connection:
+        connection = connect(address, uri=True)
         try:
             connection.execute("SELECT count(*) FROM experiments").fetchall()
-        except sqlite3.OperationalError:
+            _check_integrity(connection, self.file)
+        except BaseException:
             connection.close()
-            # In a folder that cannot be written SQLite has nowhere to put its index of the log; without a
-            # log the file alone is complete.
-            log = Path(f"{file}-wal")
-            if log.exists() and log.stat().st_size:
-                raise
-            connection = connect(f"{address}?immutable=1", uri=True)
-            connection.execute("SELECT count(*) FROM experiments").fetchall()
-        _check_integrity(connection, file)
-    except sqlite3.Error as error:
-        raise StoreError(explained(error, file)) from error
-    return connection
+            raise
+        return connection
+
+    def _copied(self) -> Path:
+        """The file and its log in a folder of our own, both of one moment."""
+        self._folder = self._folder or tempfile.mkdtemp(prefix="firststep-")
+        copy = Path(self._folder) / "copy.db"
+        for _ in range(5):
+            before = self._state()
+            for end in ("", "-wal"):
+                shutil.copyfile(f"{self.file}{end}", f"{copy}{end}")
+            if self._state() == before:
+                break
+        return copy
+
+    def close(self) -> None:
+        """Close, and take away the copy."""
+        self.connection.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _size(file: Path, end: str) -> int:
+    try:
+        return Path(f"{file}{end}").stat().st_size
+    except OSError:
+        return 0
 
 
 def _check_integrity(connection: sqlite3.Connection, file: Path) -> None:

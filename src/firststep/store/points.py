@@ -9,7 +9,9 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -17,18 +19,25 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from firststep.compute.files import written
 from firststep.gaussian import Array
-from firststep.problem import Sizes, stable_key
+from firststep.setting import Sizes, stable_key
+from firststep.store import runs
 from firststep.store.dataset import dataset
 from firststep.store.file import (
     SCHEMA,
+    Reading,
     StoreError,
+    Watch,
+    begin,
     check_header,
     connect,
-    connect_for_reading,
     connect_for_writing,
+    copy_database,
     create,
     explained,
+    keep,
+    ordinary,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +49,7 @@ NUMBERS_VERSION = {
     "simulation": 1,
     "unified": 1,
     "staircase": 1,
-    "random_features": 1,
+    "random_features": 2,
     "spectrum": 1,
     "predicted_spectrum": 1,
 }
@@ -79,13 +88,14 @@ def open_store(path: str | os.PathLike[str] | None, *, read_only: bool = False) 
         connection = connect(":memory:")
         connection.executescript(SCHEMA)
         return Store(connection, None)
-    file = Path(path)
+    file = ordinary(path)
     if not file.exists() and not read_only:
         create(file)
     check_header(file)
     if read_only:
-        return Store(connect_for_reading(file), file)
-    return Store(connect_for_writing(file), file)
+        reading = Reading(file)
+        return Store(reading.connection, file, reading=reading)
+    return Store(connect_for_writing(file), file, watch=Watch.over(file))
 
 
 def _now() -> str:
@@ -112,6 +122,24 @@ def flattened(spec: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Numbers of a subject by part, step size and ridge, and the tables that they make."""
+
+    points: Mapping[str, Mapping[tuple[float, float], Mapping[str, float]]]
+
+    def lacking(self, parts: Sequence[str], step_sizes: Sequence[float], ridges: Sequence[float]) -> int:
+        """Points of a grid that one of the parts does not have."""
+        have = [self.points.get(part, {}) for part in parts]
+        return sum(not all((step, ridge) in part for part in have) for step in step_sizes for ridge in ridges)
+
+    def table(self, part: str, step_sizes: Sequence[float], ridges: Sequence[float]) -> dict[str, Array]:
+        """A part's numbers on a grid that it has, by name, (S, R) each: what `Store.add` was given."""
+        points = self.points[part]
+        grid = [[points[step, ridge] for ridge in ridges] for step in step_sizes]
+        return {name: np.array([[x.get(name, math.nan) for x in row] for row in grid]) for name in grid[0][0]}
+
+
 class Store:
     """Points by what they belong to, their part, step size and ridge; see `open_store`.
 
@@ -121,9 +149,18 @@ class Store:
     the disk when it returns.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path | None,
+        *,
+        watch: Watch | None = None,
+        reading: Reading | None = None,
+    ) -> None:
         self.path = path
         self._connection = connection
+        self._watch, self._reading = watch, reading
+        self._lost = ""
         self._lock = threading.RLock()
         self._token: str | None = None
 
@@ -145,14 +182,33 @@ class Store:
                     # A claim of a process that has ended counts for nothing.
                     pass
                 self._token = None
+            if self._reading is not None:
+                self._reading.close()
             self._connection.close()
+
+    def check_place(self) -> None:
+        """Raise if the file was deleted, moved, replaced or cut short since it was opened.
+
+        What was acknowledged is then saved as far as it can be, and the error says where it is. Every change
+        begins with this check.
+        """
+        with self._lock:
+            if not self._lost and self._watch is not None:
+                loss = self._watch.loss()
+                if loss:
+                    self._lost = f"the store {self.path} {loss} while it was in use; " + keep(
+                        self._connection, self._watch
+                    )
+            if self._lost:
+                raise StoreError(self._lost)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Cursor]:
         with self._lock:
+            self.check_place()
             try:
                 cursor = self._connection.cursor()
-                cursor.execute("BEGIN IMMEDIATE")
+                begin(self._connection)
                 try:
                     yield cursor
                     cursor.execute("COMMIT")
@@ -165,10 +221,19 @@ class Store:
 
     def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
-            try:
-                return self._connection.execute(statement, values).fetchall()
-            except sqlite3.Error as error:
-                raise StoreError(explained(error, self.path or Path("in memory"))) from error
+            while True:
+                problem: sqlite3.Error | None = None
+                try:
+                    found = self._connection.execute(statement, values).fetchall()
+                except sqlite3.Error as error:
+                    problem = error
+                if self._reading is not None and self._reading.changed():
+                    # What was read may be of two moments.
+                    self._connection = self._reading.connection
+                elif problem is not None:
+                    raise StoreError(explained(problem, self.path or Path("in memory"))) from problem
+                else:
+                    return found
 
     def add(
         self,
@@ -258,15 +323,23 @@ class Store:
         )
         return {(step, ridge) for step, ridge in found}
 
+    def parts(self, spec: Mapping[str, Any]) -> "Parts":
+        """All numbers of a subject, part by part."""
+        found: dict[str, dict[tuple[float, float], dict[str, float]]] = {}
+        for part, step, ridge, content in self._select(
+            "SELECT part, step_size, ridge, content FROM points JOIN subjects ON subject = id WHERE key = ?",
+            (subject_key(spec),),
+        ):
+            numbers = {name: _number(value) for name, value in json.loads(content).items()}
+            found.setdefault(part, {})[step, ridge] = numbers
+        return Parts(found)
+
     def values(self, spec: Mapping[str, Any]) -> dict[tuple[float, float], dict[str, float]]:
         """All numbers of a subject by step size and ridge, its parts joined."""
         found: dict[tuple[float, float], dict[str, float]] = {}
-        for step, ridge, content in self._select(
-            "SELECT step_size, ridge, content FROM points JOIN subjects ON subject = id WHERE key = ?",
-            (subject_key(spec),),
-        ):
-            entry = found.setdefault((step, ridge), {})
-            entry.update({name: _number(value) for name, value in json.loads(content).items()})
+        for points in self.parts(spec).points.values():
+            for pair, numbers in points.items():
+                found.setdefault(pair, {}).update(numbers)
         return found
 
     def array(self, spec: Mapping[str, Any], name: str, step_size: float) -> NDArray[Any] | None:
@@ -384,15 +457,32 @@ class Store:
             raise ImportError("to_parquet needs pyarrow: install firststep[export]") from error
         rows = self.rows(**wanted)
         table = pyarrow.table({name: [row.get(name) for row in rows] for name in self.columns(rows)})
-        pyarrow.parquet.write_table(table, str(path))
+        with written(path, self._files()) as draft:
+            pyarrow.parquet.write_table(table, str(draft))
         return Path(path)
+
+    def to_netcdf(self, path: str | os.PathLike[str], **wanted: Any) -> Path:
+        """Write the dataset of `to_xarray` to a NetCDF file. Takes the arguments of `rows`."""
+        for package in ("h5py", "h5netcdf"):
+            if find_spec(package) is None:
+                raise ImportError(f"to_netcdf needs {package}: install firststep[export]")
+        found = self.to_xarray(**wanted)
+        with written(path, self._files()) as draft:
+            found.to_netcdf(draft, engine="h5netcdf")
+        return Path(path)
+
+    def _files(self) -> list[Path]:
+        return [] if self.path is None else [self.path]
 
     def to_csv(self, path: str | os.PathLike[str], **wanted: Any) -> Path:
         """Write the rows to a CSV file, every digit of them. Takes the arguments of `rows`."""
         import csv
 
         rows = self.rows(**wanted)
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
+        with (
+            written(path, self._files()) as draft,
+            draft.open("w", newline="", encoding="utf-8") as file,
+        ):
             writer = csv.DictWriter(file, self.columns(rows))
             writer.writeheader()
             writer.writerows(rows)
@@ -425,13 +515,13 @@ class Store:
                 self._token = secrets.token_hex(8)
                 cursor.execute(
                     "INSERT INTO runs VALUES (?, ?, ?, ?)",
-                    (self._token, socket.gethostname(), os.getpid(), _birth(os.getpid())),
+                    (self._token, socket.gethostname(), os.getpid(), runs.birth(os.getpid())),
                 )
             held = cursor.execute(
                 "SELECT runs.token, host, pid, birth FROM claims JOIN runs USING (token) WHERE task = ?",
                 (task,),
             ).fetchone()
-            if held is not None and held[0] != self._token and _alive(*held[1:]):
+            if held is not None and held[0] != self._token and runs.alive(*held[1:]):
                 return False
             if held is not None and held[0] != self._token:
                 cursor.execute("DELETE FROM runs WHERE token = ?", (held[0],))
@@ -443,12 +533,21 @@ class Store:
         with self._transaction() as cursor:
             cursor.execute("DELETE FROM claims WHERE task = ? AND token = ?", (task, self._token))
 
+    def holder(self, task: str) -> str:
+        """The live process that has a task, in words; empty if none has."""
+        for host, pid, birth in self._select(
+            "SELECT host, pid, birth FROM claims JOIN runs USING (token) WHERE task = ?", (task,)
+        ):
+            if runs.alive(host, pid, birth):
+                return runs.described(pid)
+        return ""
+
     def active_runs(self) -> list[int]:
         """Process ids of the live runs that hold claims."""
         return [
             pid
             for host, pid, birth in self._select("SELECT host, pid, birth FROM runs")
-            if _alive(host, pid, birth)
+            if runs.alive(host, pid, birth)
         ]
 
     def remember(self, key: str, name: str, document: str) -> None:
@@ -468,13 +567,9 @@ class Store:
         return "; ".join(str(line) for (line,) in self._select("PRAGMA integrity_check"))
 
     def backup(self, path: str | os.PathLike[str]) -> Path:
-        """Copy the store, also while a run writes."""
-        target = sqlite3.connect(path)
-        try:
-            with self._lock:
-                self._connection.backup(target)
-        finally:
-            target.close()
+        """Copy the store, also while a run writes; another database is not overwritten."""
+        with self._lock, written(path, self._files()) as draft:
+            copy_database(self._connection, draft)
         return Path(path)
 
 
@@ -510,24 +605,3 @@ def _wanted(value: Any) -> Callable[[Any], bool]:
     if isinstance(value, Collection) and not isinstance(value, str):
         return lambda found: found in value
     return lambda found: bool(found == value)
-
-
-def _birth(pid: int) -> str:
-    """When a process began, so that its number given to another one is noticed; empty where unknown."""
-    try:
-        # Field 22; the name in field 2 may hold anything up to the last parenthesis.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def _alive(host: str, pid: int, birth: str) -> bool:
-    if host != socket.gethostname() or os.name != "posix":
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return _birth(pid) == birth

@@ -1,19 +1,54 @@
 """The limit: `predict` and the theories behind it."""
 
+# Annotations stay text, so that help(predict) shows ArrayLike and not what it stands for.
+from __future__ import annotations
+
+import inspect
+import math
 import warnings
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from numpy.typing import ArrayLike
+from firststep.results import Outcome
+from firststep.setting import OutsideTheoryWarning, Problem, Sizes, ridges_of, schedule_of, step_sizes_of
+from firststep.setting.doors import check_names, door
+from firststep.theory.limits.bounds import linear_values
+from firststep.theory.limits.weights import step_values
+from firststep.theory.scope import check_scope
+from firststep.theory.sectors import degree_shares
 
-from firststep.problem import Outcome, OutsideTheoryWarning, Problem, Sizes, ridges_of, step_sizes_of
-from firststep.theory.bounds import linear_values
-from firststep.theory.weights import step_values
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
-THEORIES = ("unified", "staircase", "random_features")
+# Each theory with its module: imported by name, because not every prediction needs the heaviest.
+MODULES = {
+    "unified": "firststep.theory.unified",
+    "staircase": "firststep.theory.limits.staircase",
+    "random_features": "firststep.theory.limits.random_features",
+}
+THEORIES = tuple(MODULES)
+SEQUENCES = "firststep.theory.sequences"
+# Theories in which n, N and d grow together, whatever the sizes.
+PROPORTIONAL = ("staircase",)
+# Share of the second degree within reach of the fit from which on theories that take it as noise are off by percents.
+FAR_BELOW = 0.05
+QUADRATIC = (
+    "n or N is not far below d^2/2, so that the fit learns the quadratic part of the features, which this theory takes "
+    "as noise: use the unified theory"
+)
+_NAMES = (
+    "step_sizes",
+    "step_exponents",
+    "next_step_sizes",
+    "next_step_exponents",
+    "ridges",
+    "theory",
+    "baselines",
+)
 
 
+@door
 def predict(
     problem: Problem,
     sizes: Sizes,
@@ -21,6 +56,8 @@ def predict(
     ridges: ArrayLike = 0.1,
     *,
     step_exponents: ArrayLike | None = None,
+    next_step_sizes: ArrayLike | None = None,
+    next_step_exponents: ArrayLike | None = None,
     theory: str = "unified",
     baselines: bool = False,
     **options: Any,
@@ -39,13 +76,15 @@ def predict(
         :math:`\lambda > 0`.
     step_exponents : array_like (S,), optional
         :math:`\alpha`, :math:`\eta = n_0^\alpha`.
+    next_step_sizes, next_step_exponents : array_like, optional
+        Step sizes of a second step on a fresh sample, in every combination with the first.
     theory : {"unified", "staircase", "random_features"}
         The finite-size theory of every step size [firststep], the limit of many samples at fixed
         :math:`\alpha` [Moniri24], or the network without a step, whatever the step sizes [MM22].
     baselines : bool
         Whether to add ridge regression on the inputs, with n and with n0 + n samples.
     **options
-        What the theory takes besides: :func:`firststep.theory.staircase.solve` and
+        What the theory takes besides: :func:`firststep.theory.limits.staircase.solve` and
         :func:`firststep.theory.unified.solve` say what.
 
     Returns
@@ -68,13 +107,31 @@ def predict(
     if theory not in THEORIES:
         raise ValueError(f"theory must be one of {', '.join(THEORIES)}; got {theory!r}")
     steps, lam = step_sizes_of(sizes, step_sizes, step_exponents), ridges_of(ridges)
-    concerns = problem.concerns(sizes)
+    later = next_step_sizes is not None or next_step_exponents is not None
+    if later and theory != "unified":
+        raise ValueError(f"sequences of steps are predicted by theory='unified'; got {theory!r}")
+    check_scope(problem, theory)
+    concerns = problem.concerns(sizes if theory in PROPORTIONAL else None)
     for concern in concerns:
-        warnings.warn(concern, OutsideTheoryWarning, stacklevel=2)
-    # Imported by name: the unified theory is the heaviest module and not every prediction needs it.
-    solve = import_module(f"firststep.theory.{theory}").solve
-    outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
-    taken = 0 * steps if theory == "random_features" else steps
-    values = step_values(problem, sizes, taken) | (linear_values(problem, sizes, lam) if baselines else {})
-    notes = tuple(dict.fromkeys((*concerns, *outcome.notes)))
+        warnings.warn(concern, OutsideTheoryWarning, stacklevel=3)
+    solve = import_module(MODULES[theory]).solve
+    own = list(inspect.signature(solve).parameters)[4:]
+    check_names(f"predict with theory={theory!r}", options, [*_NAMES, *own])
+    schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
+    values = linear_values(problem, sizes, lam) if baselines else {}
+    if schedule.shape[1] > 1:
+        outcome = cast(Outcome, import_module(SEQUENCES).solve(problem, sizes, schedule, lam, **options))
+    else:
+        outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
+        values = step_values(problem, sizes, 0 * steps if theory == "random_features" else steps) | values
+    # Beyond this a step is larger than the weights it changes, and nothing has been compared with simulation.
+    longest = math.sqrt(max(sizes.width, sizes.n_step_samples))
+    beyond = [
+        f"the step size {float(steps.max()):.4g} is beyond sqrt(N) and sqrt(n0), {longest:.4g}: the theory was not "
+        "compared with simulation there"
+    ]
+    asked = concerns if theory != "unified" or steps.max() <= 1.01 * longest else (*concerns, *beyond)
+    if theory in PROPORTIONAL and degree_shares(sizes, 2)[1] > FAR_BELOW:
+        asked = (*asked, QUADRATIC)
+    notes = tuple(dict.fromkeys((*asked, *outcome.notes)))
     return replace(outcome, values={**outcome.values, **values}, notes=notes)

@@ -8,7 +8,7 @@ step sizes.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +16,35 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firststep.gaussian import Array, Function, gauss_hermite, hermite_polynomials, monomial_in_hermite
-from firststep.problem import Problem, Sizes
-from firststep.theory.rest import RestLaw, noise_covariance, point_law, rest_law
+from firststep.setting import Problem, ReadoutLaw, Sizes
+from firststep.theory.label_law import label_parts
+from firststep.theory.own_component import (
+    OWN_NEGLIGIBLE,
+    OWN_SPACING,
+    OWN_WEIGHT,
+    Own,
+    opened,
+    own_rule,
+)
+from firststep.theory.rest import RestLaw
+from firststep.theory.sectors import (
+    block_indices,
+    directions,
+    monomials,
+    norm_share,
+    product_levels,
+    product_weights,
+    symmetric_power,
+    thinned,
+)
+from firststep.theory.step_law import (
+    StepLaw,
+    bulk_law,
+    directions_of,
+    general_step,
+    is_plain,
+    plain_step,
+)
 
 # Up to this spike the conditional mean is summed as a series, free of the rounding that sqrt(N) would multiply.
 SMALL_SPIKE = 0.1
@@ -26,8 +53,6 @@ SERIES_TERMS = 60
 SMALL_STRETCH = 0.3
 # Spikes below this size change no error by more than about 1e-9.
 NEGLIGIBLE_SPIKE = 1e-6
-# No row gets shorter than this: with a few neurons a readout beyond its quadrature's reach would ask for it.
-SHORTEST_ROW = 0.1
 # Degrees, less one, in which W0^T a is taken out of the neurons' random parts: the next is smaller by 1/N.
 OUTPUT_DEGREES = 14
 
@@ -63,8 +88,6 @@ class Resolution:
     cells: bool = False
 
 
-# Readout values beyond this have probability 1e-10.
-READOUT_REACH = 6.5
 # More nodes of z than this go into a trapezoid rule: Gauss quadrature would put most of them where the weight is below
 # rounding and orthonormal functions are noise.
 MOST_GAUSS_NODES = 50
@@ -77,18 +100,24 @@ LARGEST_RATIO = 1e6
 
 @dataclass(frozen=True)
 class Geometry:
-    """What does not depend on the step size: ratios, quadrature, the teacher given z, the law of M."""
+    """What does not depend on the step size: ratios, quadrature, the highest degree, the law of typical directions."""
 
     problem: Problem
     sizes: Sizes
+    rest: str
+    highest: int  # P, the highest Hermite degree that has a sector of its own
+    dim: int  # d, less one where the neurons' components along z are known
     samples_per_neuron: float  # n/N
     samples_per_dim: float  # n/d
     neurons_per_dim: float  # N/d
-    z: Array
+    z: Array  # the first coordinate
+    others: Array  # further coordinates zeta_2 …, (L - 1, nz)
     weights: Array
     hermite: Array  # normalised Hermite polynomials of z, (K, nz)
-    u: Array
+    u: Array  # U of each node of the neurons
     u_weights: Array
+    readout: Array  # the distinct ones
+    own: Own | None  # what else is known of each neuron, at the nodes of u
     psi: Array  # orthonormal functions of U, (npsi, nu)
     c: Array
     law: RestLaw
@@ -96,35 +125,84 @@ class Geometry:
     cells: bool  # whether 1/rho is taken as linear between the nodes of z, which are equidistant then
 
     @property
-    def directions(self) -> int:
-        """Special directions: z, e1, and for an initial output of order one e2."""
-        return int(self.law.special_vectors.shape[1])
+    def coordinates(self) -> Array:
+        """zeta, (L, nz)."""
+        return np.vstack([self.z[None], self.others])
+
+
+@dataclass(frozen=True)
+class PriorTerm:
+    """Functions of the special coordinates that the random weights carry in one degree [firststep, degrees, eq. 5].
+
+    Attributes
+    ----------
+    factor : float
+        N over the number of directions.
+    degree : int
+        p: the neurons carry them with the coefficients alpha_p.
+    places : tuple of (int, int)
+        For each monomial the block of its g_e factors and the index of its zeta factors among the shifts.
+    covariance : ndarray (S, nu, M, M)
+        Between the monomials.
+    """
+
+    factor: float
+    degree: int
+    places: tuple[tuple[int, int], ...]
+    covariance: Array
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Conditional coefficients for a batch of step sizes, leading axis S, in bases of functions of z and of U."""
+    """Conditional coefficients for a batch of step sizes, leading axis S, in bases of functions of zeta and of U."""
 
-    h: Array  # orthonormal functions of z, (S, K, nz)
-    shift: Array  # multiplication by z among them, (S, K, K)
+    h: Array  # orthonormal functions of zeta, (S, K, nz)
+    shifts: Array  # multiplication by products of Hermite polynomials of zeta among them, (S, J, K, K)
     psi: Array  # orthonormal functions of U, the constant first, (S, npsi, nu)
-    spread: Array  # A2^2, (S, nu, nz)
-    alpha: Array  # (S, nu, K)
-    outer: Array  # alpha alpha^T, (S, nu, K K)
-    stretch: Array  # c(U, m) at the nodes of mu, (S, L, nu)
-    special_stretch: Array  # the same at the special nodes
-    special_vectors: Array  # the matrix-valued law in the directions of z, e1 (, e2), (S, L', p)
-    noise: Array  # kappa^2 U^2/s^2, the remainder's share of a row, (S, nu)
-    noise_excess: Array  # its covariance between z, e1 (, e2) beyond that of a typical direction, (S, p, p)
-    spikes: Array  # C, (S, p K, npsi)
+    spread: Array  # A_>^2, what is left beyond degree P, (S, nu, nz)
+    alpha: Array  # at each level of each degree, times the root of its variance and of d/D_p, (S, L, nu, K)
+    level_weights: Array  # share of each level times D_p/d, (S, L)
+    level_degrees: tuple[int, ...]  # p of each level
+    by_degree: Array  # alpha_p itself, (S, P, nu, K)
+    special_stretch: Array  # c(U, m) at the special nodes, (S, L', nu)
+    special_vectors: Array  # the matrix-valued law in the special directions, (S, L', p)
+    special_extra: Array  # what the covariance has there besides, (S, nu, p, p)
+    spikes: Array  # C, (S, B K, npsi)
     input_bend: Array  # E_u[A3 c(U, m) psi] at the nodes of mu: what the norm of x does, (S, L, npsi, nz)
+    bend_weights: Array  # shares of these nodes, (S, L)
     row_bend: Array  # E_z[A3 h] times the spread of the rows' norms, (S, nu, K)
-    label_mean: Array  # g0(z), (S, nz)
-    label_slope: Array  # g1(z)
-    label_square: Array  # E[y^2 | z]
-    cosine: Array  # r, (S,)
-    output_spikes: Array | None  # E[h A1 U (1 + k U m)/s psi^T] at the nodes of mu, (S, L, K, npsi)
+    lean: Array  # E_z[A3 h], what a longer row does, (S, nu, K)
+    leaning: Array  # covariance of a row's length with its special components, (S, nu, p)
+    leaning_square: Array  # variance of the length that goes with them, (S, nu)
+    labels: Array  # E[y h_b(g)|zeta] for each block, (S, B, nz)
+    label_square: Array  # E[y^2 | zeta]
+    cosines: Array  # (S, k, L)
+    asides: Array  # (S, k, ke)
+    output_spikes: (
+        Array | None
+    )  # E[h A1 U (1 + k U m)/s psi^T] at the nodes of mu, in parts, (S, J, L, K, npsi)
     output_powers: Array | None  # sqrt(p! N) c_p N^(-p/2) E[U^p psi], p = 2, 3, …, (S, P, npsi)
+    first_places: tuple[tuple[int, int], ...]  # block and shift of each special direction
+    blocks: tuple[tuple[int, ...], ...]  # multi-indices of the blocks, those with the norm of x last
+    priors: tuple[PriorTerm, ...]
+
+    norm_start: int  # first block that carries the norm of x
+
+    @property
+    def cosine(self) -> Array:
+        """r, the first teacher direction on the first coordinate, (S,)."""
+        return self.cosines[:, 0, 0]
+
+    def without_norm(self, functions: Values, dim: int) -> Values:
+        """Functions of each block, (B, blocks, …), with those of the norm of x turned back into powers of g."""
+        found = functions[:, : self.norm_start].copy()
+        for at, b in enumerate(self.blocks[self.norm_start :], start=self.norm_start):
+            for e in range(self.asides.shape[1]):
+                higher = tuple(x + 2 * (i == e) for i, x in enumerate(b))
+                if higher in self.blocks[: self.norm_start] and (sum(b) == 0 or b[e]):
+                    to, share = self.blocks.index(higher), norm_share(sum(higher), dim)
+                    found[:, to] = math.sqrt(1 - share) * found[:, to] + math.sqrt(share) * functions[:, at]
+        return found
 
     def take(self, index: NDArray[np.intp]) -> "Tables":
         """The same for some of the points."""
@@ -135,24 +213,19 @@ class Tables:
         return self._mapped(lambda part: np.broadcast_to(part, (count, *part.shape[1:])))
 
     def _mapped(self, change: Callable[[Array], Array]) -> "Tables":
-        parts: Any = {name: None if part is None else change(part) for name, part in vars(self).items()}
+        parts: Any = {
+            name: change(part) if isinstance(part, np.ndarray) else part for name, part in vars(self).items()
+        }
+        parts["priors"] = tuple(replace(term, covariance=change(term.covariance)) for term in self.priors)
         return Tables(**parts)
 
 
-def readout_rule(kind: str, spacing: float, degrees: int) -> tuple[Array, Array, Array]:
+def readout_rule(law: ReadoutLaw, spacing: float, degrees: int) -> tuple[Array, Array, Array]:
     """Nodes and weights of U = sqrt(N) a, and orthonormal functions of it with psi_0 = 1 for polynomial spikes."""
-    if kind == "rademacher":
-        return np.array([-1.0, 1.0]), np.array([0.5, 0.5]), np.array([[1.0, 1.0], [-1.0, 1.0]])
-    if kind == "constant":
-        return np.ones(1), np.ones(1), np.ones((1, 1))
-    if degrees:
-        nodes, weights = gauss_hermite(2 * degrees + max(0, round(5 / spacing) - 8))
-        return nodes, weights, hermite_polynomials(nodes, degrees, normalised=True)
-    # The trapezoid rule: s(U) has branch points off the axis, which slow Gauss quadrature down but not this.
-    half = math.ceil(READOUT_REACH / spacing)
-    nodes = spacing * np.arange(-half, half + 1, dtype=float)
-    weights = np.exp(-(nodes**2) / 2)
-    return nodes, np.asarray(weights / weights.sum()), np.ones((1, len(nodes)))
+    if degrees or law.atoms is not None:
+        return law.polynomials(spacing, degrees or len(law.atoms or ()))
+    nodes, weights = law.rule(spacing)
+    return nodes, weights, np.ones((1, len(nodes)))
 
 
 def _input_rule(count: int, degrees: int) -> tuple[Array, Array]:
@@ -165,206 +238,439 @@ def _input_rule(count: int, degrees: int) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=64)
-def geometry_of(problem: Problem, sizes: Sizes, resolution: Resolution, rest: str, degrees: int) -> Geometry:
-    """Everything that the step sizes share; `degrees` > 0 asks for polynomials of z and U as bases."""
-    c = problem.activation.hermite(SERIES_TERMS + 1)
+def geometry_of(
+    problem: Problem,
+    sizes: Sizes,
+    resolution: Resolution,
+    rest: str,
+    degrees: int,
+    highest: int = 1,
+    own: bool = False,
+) -> Geometry:
+    """Everything that the step sizes share; `degrees` > 0 asks for polynomials of z and U as bases.
+
+    With `own` a neuron is known by its own component along z, too [firststep, degrees, eq. 11]; there are no
+    polynomials of U then.
+    """
     z, weights = _input_rule(resolution.nodes, degrees)
-    order_one = problem.initial_output == "order_one"
-    law = point_law(3 if order_one else 2)
-    if rest == "structured" and problem.label_variance > 0:
-        output = (float(c[1]), problem.output_variance(sizes) - float(c[1]) ** 2) if order_one else None
-        labels = problem.teacher, problem.noise_variance, sizes.step_ratio, output
-        # Without a part that is linear in the weights, the remainder's own covariance can be kept exactly.
-        law = rest_law(*labels, resolution.rest_levels, 1 if c[2] != 0 else 2)
-    u, u_weights, psi = readout_rule(problem.readout, resolution.readout_spacing, degrees)
+    spacing = max(resolution.readout_spacing, OWN_SPACING) if own else resolution.readout_spacing
+    readout, readout_weights, psi = readout_rule(problem.readout_law, spacing, degrees)
+    if own:
+        kept = readout_weights > OWN_WEIGHT
+        readout, readout_weights = readout[kept], readout_weights[kept] / readout_weights[kept].sum()
+    each = own_rule(problem, sizes.dim, own)
+    count = len(each.weights)
+    u, u_weights = np.repeat(readout, count), np.outer(readout_weights, each.weights).ravel()
+    every = Own(*(np.tile(part, len(readout)) for part in (each.component, each.square, each.weights)))
+    dim = sizes.dim - own
     return Geometry(
         problem=problem,
         sizes=sizes,
-        samples_per_neuron=sizes.n_samples / sizes.width,
-        samples_per_dim=sizes.n_samples / sizes.dim,
-        neurons_per_dim=sizes.width / sizes.dim,
+        rest=rest,
+        highest=highest,
+        dim=dim,
+        samples_per_neuron=sizes.n_samples / float(sizes.width),
+        samples_per_dim=sizes.n_samples / float(dim),
+        neurons_per_dim=sizes.width / float(dim),
         z=z,
+        others=np.empty((0, len(z))),
         weights=weights,
         hermite=hermite_polynomials(z, degrees, normalised=True),
         u=u,
         u_weights=u_weights,
-        psi=psi,
-        c=c,
-        law=law,
-        negligible=resolution.negligible,
+        readout=readout,
+        own=every if own else None,
+        psi=np.ones((1, len(u))) if own else psi,
+        c=problem.activation.hermite(SERIES_TERMS + 1),
+        law=bulk_law(problem, sizes, rest, resolution.rest_levels),
+        negligible=max(resolution.negligible, OWN_NEGLIGIBLE) if own else resolution.negligible,
         cells=resolution.cells,
     )
 
 
 def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
-    r"""Conditional coefficients A0, A1, A2 of the neurons given z [firststep, unified, eqs. 4-6].
+    """Conditional coefficients after one step, for a batch of step sizes [firststep, unified, eqs. 4-6]."""
+    return tables_from(geometry, law_of(geometry, step_sizes, rest))
 
-    .. math:: A_0 = E\sigma(s g + u z),\quad A_1 = E[g\,\sigma(s g + u z)],\quad A_2^2 = E\sigma^2 - A_0^2 - A_1^2,
-        \quad A_3 = \tfrac12 E[(g^2 - 1)\,\sigma(s g + u z)]
 
-    Functions of z and of U are expanded in polynomials if the geometry has them, else in what they span themselves.
+def law_of(geometry: Geometry, step_sizes: Array, rest: str) -> StepLaw:
+    """The law of one step for a batch of step sizes."""
+    problem, sizes = geometry.problem, geometry.sizes
+    make = plain_step if is_plain(problem, sizes) else general_step
+    law = make(problem, sizes, step_sizes, rest, geometry.u, geometry.law)
+    return law if geometry.own is None else opened(law, geometry.own, sizes.dim)
+
+
+def special_share(geometry: Geometry, step_sizes: Array, rest: str) -> Array:
+    """Largest mean share of a row's squared norm that lies along one special direction, (S,): small in theory."""
+    law = law_of(geometry, step_sizes, rest)
+    shares = np.einsum("u,buaa->ba", geometry.u_weights, law.special_covariance)
+    return np.asarray(shares.max(axis=1) / float(geometry.sizes.dim))
+
+
+@dataclass(frozen=True)
+class _Averages:
+    """Averages of the activation given zeta and U, each (S, nu, nz)."""
+
+    by_degree: Array  # A_0, A_1, …, A_P, (P + 1, S, nu, nz)
+    beside: Array  # the same for functions of single coordinates, which do not grow with the norm of x
+    bend: Array  # A_3 = E[(g^2 - 1) sigma]/2
+    spread: Array  # E sigma^2 less the squares of all degrees
+
+    @property
+    def mean(self) -> Array:
+        return np.asarray(self.by_degree[0])
+
+
+def tables_from(geometry: Geometry, law: StepLaw) -> Tables:
+    r"""Conditional coefficients of the neurons given zeta, for a law of the rows [firststep, unified, eqs. 4-6].
+
+    .. math:: A_p = E[h_p(g)\,\sigma(s g + q\cdot\zeta)],\quad A_>^2 = E\sigma^2 - \sum_{p \le P} A_p^2,
+        \quad A_3 = \tfrac{1}{2} E[(g^2 - 1)\,\sigma]
+
+    Functions of zeta and of U are expanded in polynomials if the geometry has them, else in what they span themselves.
     """
-    problem, sizes, u, z = geometry.problem, geometry.sizes, geometry.u, geometry.z
-    activation, c, law = problem.activation, geometry.c, geometry.law
-    order_one = problem.initial_output == "order_one"
-    root = math.sqrt(sizes.width)
-    shared, axes = directions_of(problem, sizes, step_sizes, rest)
-    omega, cosine = shared[:, 0] / root, axes[:, 0, 0]
-    whole = order_one and rest != "noise"
-    residual = problem.label_variance + (problem.output_variance(sizes) if order_one else 0.0)
-    beyond = activation.derivative_second_moment - float(c[1]) ** 2 if rest != "none" else 0.0
-    turn = np.zeros_like(step_sizes)
-    if rest == "structured":
-        beyond -= 4 * float(c[2]) ** 2
-        turn = 2 * float(c[2]) * step_sizes / root
-    kappa2 = step_sizes**2 / sizes.width * sizes.step_ratio * residual * max(beyond, 0.0)
-    # s^2 - 1, kept apart from 1 because sqrt(N) multiplies its effect on A0.
-    excess = 2 * np.outer(turn, u) * law.mean + np.outer(turn**2 * law.second_moment + kappa2, u**2)
-    if whole:
-        # The component along W0^T a is taken out of the row, whose norm stays what it was.
-        excess = np.maximum(excess - u**2 / sizes.width, SHORTEST_ROW**2 - 1)
-    scale = np.sqrt(1 + excess)
-    a0, a1, square, bend = _moments(activation, scale, omega, u, z)
-    if rest == "noise":
-        bend = np.full_like(a0, c[2])
-    spread = np.maximum(square - a0**2 - a1**2, 0.0)
-    # For an output of order one M turns W0^T a, of which the row has the component a_j: a spike without sqrt(N).
-    slope = (a1 / scale[..., None]) * u[:, None] if order_one else None
+    averages = _averages(geometry, law)
+    places = Places.of(law, geometry.highest, geometry.dim)
     if len(geometry.hermite):
-        h = np.broadcast_to(geometry.hermite, (len(omega), *geometry.hermite.shape))
-        psi = np.broadcast_to(geometry.psi, (len(omega), *geometry.psi.shape))
-        weighted = h * geometry.weights
-        main = root * weighted @ a0.swapaxes(1, 2)
+        h = np.broadcast_to(geometry.hermite, (len(law.turn), *geometry.hermite.shape))
     else:
-        h = _span_of_z(geometry, a0, a1, bend)
-        weighted = h * geometry.weights
-        main = root * weighted @ a0.swapaxes(1, 2)
-    count, basis, directions = len(step_sizes), h.shape[1], geometry.directions
-    by_node = np.zeros((count, directions, basis, len(u)))
-    along = None
-    if slope is not None:
-        along = weighted @ slope.swapaxes(1, 2)
-        turned = turn[:, None, None] * u
-        m_theta = axes @ ((law.special_vectors.T * law.special_nodes) @ law.special_vectors)[:, 1]
-        by_node[:, 0] = m_theta[:, 0, None, None] * turned * ((weighted * z) @ slope.swapaxes(1, 2))
-        for a in range(1, directions):
-            by_node[:, a] = along * (shared[:, a, None, None] + m_theta[:, a, None, None] * turned)
-    if not len(geometry.hermite):
-        by_node[:, 0] += main
-        extra = [math.sqrt(2 * geometry.neurons_per_dim) * (weighted @ bend.swapaxes(1, 2))]
-        extra += [] if along is None else [along, along * u]
-        psi = _span_of_u(geometry, np.concatenate([by_node.reshape(count, -1, len(u)), *extra], axis=1))
+        h = _span_of_z(geometry, averages)
+    weighted = h * geometry.weights
+    spikes, psi, along = _spikes(geometry, law, averages, weighted, places)
     psi_weighted = (psi * geometry.u_weights).swapaxes(1, 2)
-    spikes = by_node @ psi_weighted[:, None]
-    if len(geometry.hermite):
-        polynomial = main @ psi_weighted
-        series = np.abs(omega) <= SMALL_SPIKE
-        polynomial[series] = root * _spike_series(geometry, omega[series], excess[series])
-        spikes[:, 0] += polynomial
     output_spikes = output_powers = None
     if along is not None:
-        turning = 1 + turn[:, None, None] * law.nodes[:, None] * u
-        output_spikes = (along[:, None] * turning[:, :, None, :]) @ psi_weighted[:, None]
-        output_powers = (
-            _output_powers(geometry) @ psi_weighted if whole else np.zeros((count, 1, psi.shape[1]))
-        )
-    mean, tilt, square_label = problem.teacher.gaussian_moments(
-        np.sqrt(1 - cosine**2)[:, None], cosine[:, None] * z
+        assert law.output_parts is not None
+        by_part = along[:, None, None] * law.output_parts[..., None, :]
+        output_spikes = by_part @ psi_weighted[:, None, None]
+        powers = _output_powers(geometry) @ psi_weighted
+        output_powers = powers if geometry.rest != "noise" else np.zeros_like(powers[:, :1])
+    across = weighted.swapaxes(1, 2)
+    alpha, level_weights, level_degrees = _levels(
+        geometry, law, np.stack([a @ across for a in averages.by_degree[1:]], axis=1)
     )
-    alpha = a1 @ weighted.swapaxes(1, 2)
-
-    def stretch(nodes: Array) -> Array:
-        share = nodes[:, None] if rest == "structured" and c[2] == 0 else np.ones((len(nodes), 1))
-        bent = (1 + turn[:, None, None] * nodes[:, None] * u) ** 2 + share * (kappa2[:, None] * u**2)[:, None]
-        return np.asarray(bent / (1 + excess)[:, None, :])
-
-    covariance = np.eye(directions)
-    if rest == "structured" and c[2] != 0:
-        output = (float(c[1]), problem.output_variance(sizes) - float(c[1]) ** 2) if order_one else None
-        covariance = noise_covariance(problem.teacher, problem.noise_variance, sizes.step_ratio, output)
-    own_stretch = stretch(law.nodes)
-    # What the norms of rows fluctuate by: nothing but what M and the noise add if the rows are of unit norm.
-    fluctuation = law.weights @ own_stretch**2
-    if problem.rows == "sphere":
-        fluctuation = fluctuation - (law.weights @ own_stretch - kappa2[:, None] * u**2 / (1 + excess)) ** 2
-    if rest == "noise":
-        fluctuation = np.full_like(fluctuation, problem.rows == "gaussian")
-        bent_inputs = np.broadcast_to(bend[:, None], (count, len(law.nodes), *bend.shape[1:]))
-    else:
-        bent_inputs = bend[:, None] * own_stretch[..., None]
+    row_bend, bent = _norms(geometry, law, averages.bend)
+    labels, square = label_parts(
+        geometry.problem.teacher, law.cosines, law.asides, geometry.coordinates, places.indices
+    )
     return Tables(
         h=h,
-        shift=(weighted * z) @ h.swapaxes(1, 2),
+        shifts=places.shifts(geometry.coordinates, h, weighted),
         psi=psi,
-        spread=spread,
+        spread=averages.spread,
         alpha=alpha,
-        outer=(alpha[..., :, None] * alpha[..., None, :]).reshape(count, len(u), basis * basis),
-        stretch=own_stretch,
-        special_stretch=stretch(law.special_nodes),
-        special_vectors=law.special_vectors @ axes.swapaxes(1, 2),
-        noise=kappa2[:, None] * u**2 / (1 + excess),
-        noise_excess=axes @ (covariance - np.eye(directions)) @ axes.swapaxes(1, 2),
-        spikes=spikes.reshape(count, directions * basis, -1),
-        input_bend=psi_weighted.swapaxes(1, 2)[:, None] @ bent_inputs,
-        row_bend=np.sqrt(np.maximum(fluctuation, 0.0))[..., None] * (bend @ weighted.swapaxes(1, 2)),
-        label_mean=mean,
-        label_slope=tilt,
-        label_square=square_label + problem.noise_variance,
-        cosine=cosine,
+        level_weights=level_weights,
+        level_degrees=level_degrees,
+        by_degree=np.stack([a @ across for a in averages.beside[1:]], axis=1),
+        special_stretch=law.special_stretch,
+        special_vectors=law.special_vectors,
+        special_extra=law.special_extra,
+        spikes=spikes,
+        input_bend=psi_weighted.swapaxes(1, 2)[:, None] @ bent,
+        bend_weights=np.broadcast_to(law.law.weights, (len(law.turn), len(law.law.weights))),
+        row_bend=row_bend[..., None] * (averages.bend @ across),
+        lean=averages.bend @ across,
+        leaning=law.leaning,
+        leaning_square=law.leaning_square,
+        labels=places.with_norm(labels, geometry.dim),
+        label_square=square + geometry.problem.noise_variance,
+        cosines=law.cosines,
+        asides=law.asides,
         output_spikes=output_spikes,
         output_powers=output_powers,
+        first_places=places.first,
+        blocks=places.blocks,
+        priors=places.priors(geometry, law),
+        norm_start=len(places.indices),
     )
 
 
-def _moments(
-    activation: Function, scale: Array, omega: Array, u: Array, z: Array
+def _averages(geometry: Geometry, law: StepLaw) -> _Averages:
+    """Averages of the activation; with sectors of higher degree the rows' variance depends on zeta, too."""
+    highest = geometry.highest
+    shift = law.shared @ geometry.coordinates
+    excess = law.excess[..., None]
+    closed = highest > 1 and law.tilt is None
+    if closed:
+        # w·x given zeta has the variance of the neurons' random components along zeta: more where |zeta| is large.
+        inside = law.special_covariance[..., : len(geometry.coordinates), : len(geometry.coordinates)]
+        bulge = np.einsum("buac,az,cz->buz", inside, geometry.coordinates, geometry.coordinates)
+        bulge = bulge - np.einsum("buaa->bu", inside)[..., None]
+        excess = excess + (1 + excess) * np.maximum(bulge / float(geometry.sizes.dim), -0.5)
+    parts, square, bend = _degrees(geometry, np.sqrt(1 + excess), shift)
+    spread = np.maximum(square - (parts**2).sum(axis=0), 0.0)
+    if not closed:
+        return _Averages(parts, parts, bend, spread)
+    # A neuron's projection on a product of coordinates does not know the norm of x, at any finite d.
+    beside, _, bend = _degrees(geometry, np.sqrt(1 + law.excess[..., None]), shift)
+    return _Averages(parts, beside, bend, spread)
+
+
+def _degrees(geometry: Geometry, scale: Array, shift: Array) -> tuple[Array, Array, Array]:
+    """A_0 … A_P, (P + 1, S, nu, nz), E sigma^2 and A_3 of s g + shift."""
+    activation, highest = geometry.problem.activation, geometry.highest
+    a0, a1, square, bend = _symmetric_averages(activation, scale, shift)
+    if geometry.rest == "noise":
+        bend = np.full_like(a0, geometry.c[2])
+    parts = [a0, a1]
+    if highest == 2:
+        parts.append(math.sqrt(2) * bend)
+    elif highest > 2:
+        parts += list(activation.gaussian_hermite(scale, shift, highest + 1)[2:])
+    return np.stack(parts), square, bend
+
+
+def _symmetric_averages(
+    activation: Function, scale: Array, shift: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """E f, E[g f], E f^2 and E[(g^2 - 1) f]/2 of the preactivation s g + omega u z, each (S, nu, nz)."""
-    middle = len(u) // 2
-    # Rows of the same length at U and -U: a change of sign of both U and z changes nothing.
-    even = middle > 0 and np.array_equal(scale, scale[:, ::-1])
+    """E f, E[g f], E f^2 and E[(g^2 - 1) f]/2 of s g + shift, each (S, nu, nz)."""
+    middle = shift.shape[1] // 2
+    # Where a change of sign of both U and zeta changes nothing, half of the nodes of U are enough.
+    even = (
+        middle > 0
+        and np.array_equal(scale, scale[:, ::-1, ::-1])
+        and np.array_equal(shift, shift[:, ::-1, ::-1])
+    )
     first = middle if even else 0
-    s, shift = scale[:, first:, None], omega[:, None, None] * np.outer(u[first:], z)
-    parts = list(activation.gaussian_averages(s, shift))
+    parts = list(activation.gaussian_averages(scale[:, first:], shift[:, first:]))
     if even:
         parts = [np.concatenate([x[:, : -middle - 1 : -1, ::-1], x], axis=1) for x in parts]
     a0, a1, square, bend = parts
     return a0, a1, square, bend / 2
 
 
-def directions_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:
-    r"""The vector v that all neurons share, and the directions z, e1 (, e2) [firststep, unified, eqs. 1-2].
+def _spikes(
+    geometry: Geometry, law: StepLaw, averages: _Averages, weighted: Array, places: "Places"
+) -> tuple[Array, Array, Array | None]:
+    """C, the functions psi of U that span it, and for an output of order one the linear spike by node."""
+    root, u, count = math.sqrt(geometry.sizes.width), geometry.u, len(law.turn)
+    basis = weighted.shape[1]
+    by_node = np.zeros((count, len(places.blocks), basis, len(u)))
+    along = None
+    if geometry.problem.output_law.order_one:
+        # For an output of order one M turns W0^T a, of which the row has the component a_j: a spike without sqrt(N).
+        assert law.output_turn is not None
+        slope = (averages.by_degree[1] / np.sqrt(1 + law.excess)[..., None]) * u[:, None]
+        along = weighted @ slope.swapaxes(1, 2)
+        turned = law.turn[:, None, None] * u
+        m_theta = law.output_turn
+        by_node[:, 0] = m_theta[:, 0, None, None] * turned * ((weighted * geometry.z) @ slope.swapaxes(1, 2))
+        for a, (block, _) in enumerate(places.first[1:], start=1):
+            by_node[:, block] = along * (law.along[:, a, None, None] + m_theta[:, a, None, None] * turned)
+    if law.tilt is not None:
+        slope = averages.by_degree[1] / np.sqrt(1 + law.excess)[..., None]
+        linear = root * (weighted @ slope.swapaxes(1, 2))
+        for a, (block, _) in enumerate(places.first[1:], start=1):
+            by_node[:, block] += linear * law.tilt[:, None, :, a]
+    bent = math.sqrt(2 * geometry.neurons_per_dim) * (weighted @ averages.bend.swapaxes(1, 2))
+    if places.norm_block is not None:
+        by_node[:, places.norm_block] = bent
+    main = root * weighted @ averages.mean.swapaxes(1, 2)
+    if len(geometry.hermite):
+        psi = np.broadcast_to(geometry.psi, (count, *geometry.psi.shape))
+        psi_weighted = (psi * geometry.u_weights).swapaxes(1, 2)
+        spikes = by_node @ psi_weighted[:, None]
+        polynomial = main @ psi_weighted
+        omega = law.shared[:, -1, 0] / u[-1]
+        series = np.abs(omega) <= SMALL_SPIKE
+        polynomial[series] = root * _spike_series(geometry, omega[series], law.excess[series])
+        if geometry.highest > 1:
+            bulge = (geometry.z**2 - 1) / float(geometry.sizes.dim)
+            polynomial[series] += (
+                root * ((weighted * bulge) @ averages.bend.swapaxes(1, 2) @ psi_weighted)[series]
+            )
+        spikes[:, 0] += polynomial
+    else:
+        by_node[:, 0] += main
+        extra = [bent] if along is None else [bent, along, along * u]
+        psi = _span_of_u(geometry, np.concatenate([by_node.reshape(count, -1, len(u)), *extra], axis=1))
+        spikes = by_node @ (psi * geometry.u_weights).swapaxes(1, 2)[:, None]
+    return spikes.reshape(count, len(places.blocks) * basis, -1), psi, along
 
-    .. math:: v = \eta c_1 b, \quad b = c_{*1}\beta + w, \qquad
-        \text{or } v = W_0^\top a + \eta c_1 b,\quad b = c_{*1}\beta - c_1 W_0^\top a + w
 
-    for an initial output that vanishes or is of order one: in the second case the neurons already share
-    :math:`W_0^\top a`, and what remains of them is independent of it. z is the coordinate along v; in the simpler
-    theory, ``rest="noise"``, it is the coordinate along b, and what v has beside it is a spike that is linear in x.
+# Levels of a factor, in products of degree 2, 3 and above: of M's law, and of a covariance.
+FACTOR_LEVELS = {False: (3, 2), True: (6, 3)}
 
-    Returns
-    -------
-    shared : ndarray (S, p)
-        v in the directions z, e1 (, e2): a neuron's component along them is U/sqrt(N) times that.
-    axes : ndarray (S, p, p)
-        Rows: z, e1 (the part of beta orthogonal to z), e2; columns: beta, (W0^T a,) w.
+
+def _levels(geometry: Geometry, law: StepLaw, by_degree: Array) -> tuple[Array, Array, tuple[int, ...]]:
+    """alpha at the levels of every degree, the levels' weights and their degrees [firststep, degrees, eq. 3]."""
+    dim = geometry.dim
+    stretch = law.stretch(law.law.nodes, law.law.share)
+    parts, weights = [np.sqrt(stretch)[..., None] * by_degree[:, :1]], [law.law.weights]
+    anisotropic = not is_plain(geometry.problem, geometry.sizes)
+    for p in range(2, geometry.highest + 1):
+        nodes, share, shares = _thinned_law(law.law, FACTOR_LEVELS[anisotropic][p > 2])
+        factors = law.stretch(nodes, share)
+        chosen = product_levels(len(nodes), p)
+        products = np.stack([factors[:, list(c)].prod(axis=1) for c in chosen], axis=1)
+        count = directions(dim, p)
+        parts.append(np.sqrt(products * (dim / count))[..., None] * by_degree[:, p - 1 : p])
+        weights.append(product_weights(shares, p) * (count / dim))
+    whole = np.concatenate(weights)
+    degrees = tuple(p for p, own in enumerate(weights, start=1) for _ in own)
+    return np.concatenate(parts, axis=1), np.broadcast_to(whole, (len(by_degree), len(whole))), degrees
+
+
+def _thinned_law(law: RestLaw, count: int) -> tuple[Array, Array, Array]:
+    """A law with fewer nodes: eigenvalues, the remainder's share there, and weights."""
+    if np.ptp(law.nodes) > 0 or len(law.nodes) == 1:
+        nodes, weights = thinned(law.nodes, law.weights, count)
+        return nodes, np.ones_like(nodes), weights
+    share, weights = thinned(law.share, law.weights, count)
+    return np.full_like(share, law.nodes[0]), share, weights
+
+
+def _norms(geometry: Geometry, law: StepLaw, bend: Array) -> tuple[Array, Array]:
+    """What the norms of the rows fluctuate by, (S, nu), and what the inputs' do to the means, (S, L, nu, nz)."""
+    weights, stretch = law.law.weights, law.stretch(law.law.nodes, law.law.share)
+    if geometry.rest == "noise":
+        fluctuation = np.full(law.excess.shape, 0.0 if geometry.problem.row_law.unit_norm else 1.0)
+        bent = np.broadcast_to(bend[:, None], (len(bend), len(weights), *bend.shape[1:]))
+    else:
+        fluctuation = _row_fluctuation(geometry, law, stretch)
+        # With a block of its own, the norm of x as a whole is no noise: what is left is its spread over the levels.
+        common = 1.0 if geometry.highest > 1 else 0.0
+        bent = bend[:, None] * (stretch - common)[..., None]
+    return np.sqrt(np.maximum(fluctuation, 0.0)), bent
+
+
+def _row_fluctuation(geometry: Geometry, law: StepLaw, stretch: Array) -> Array:
+    """nu(U): the variance of a row's squared norm, in units of 2 s^4/d, (S, nu) [firststep, unified, eq. 13]."""
+    weights, u = law.law.weights, geometry.u
+    own = law.noise / (1 + law.excess)
+    if is_plain(geometry.problem, geometry.sizes):
+        # M lengthens a row by another factor than it turns it: the remainder has a part along the row, too.
+        surplus = (law.lengthening - 2 * law.turn)[:, None, None] * law.law.nodes[:, None] * u
+        stretch = stretch + surplus / (1 + law.excess)[:, None]
+        random = np.zeros(law.excess.shape)
+    else:
+        covariance = geometry.problem.covariance(geometry.sizes.dim)
+        square = geometry.problem.label_variance + geometry.problem.output_variance(geometry.sizes)
+        variance = geometry.sizes.step_ratio * square * covariance.moment(2)
+        random = variance * (law.lengthening[:, None] * u / (1 + law.excess)) ** 2
+    fluctuation = weights @ stretch**2 + random
+    if geometry.problem.row_law.unit_norm or geometry.own is not None:
+        fluctuation = fluctuation - (weights @ stretch - own) ** 2
+    return np.asarray(fluctuation)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where functions of the special coordinates stand: blocks of h_b(g), shifts by h_a(zeta), monomials of both.
+
+    Attributes
+    ----------
+    coordinates, beside : int
+        L, and the number of special directions beside the coordinates.
+    highest : int
+        P.
+    indices : tuple
+        Multi-indices b of the blocks of the labels.
+    blocks : tuple
+        The same, with the blocks that carry the norm of x as well at the end.
+    norm_block : int or None
+        The first of these.
     """
-    c1, teacher = float(problem.activation.hermite(2)[1]), float(problem.teacher.hermite(2)[1])
-    order_one = problem.initial_output == "order_one"
-    signal = [teacher, -c1] if order_one else [teacher]
-    noise = math.sqrt(max(problem.direction_norm_squared(sizes) - sum(x * x for x in signal), 0.0))
-    b = np.array([*signal, noise])
-    v = c1 * step_sizes[:, None] * b
-    if order_one:
-        v[:, 1] += 1.0
-    along = v if order_one and rest != "noise" else np.broadcast_to(b, v.shape)
-    axes = np.zeros((len(v), len(b), len(b)))
-    axes[:, 0] = along / np.linalg.norm(along, axis=1, keepdims=True)
-    aside = np.eye(len(b))[0] - axes[:, 0, :1] * axes[:, 0]
-    axes[:, 1] = aside / np.linalg.norm(aside, axis=1, keepdims=True)
-    if order_one:
-        axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
-    return apply(axes, v), axes
+
+    coordinates: int
+    beside: int
+    teaching: int
+    highest: int
+    indices: tuple[tuple[int, ...], ...]
+    dim: int
+
+    @classmethod
+    def of(cls, law: StepLaw, highest: int, dim: int) -> "Places":
+        """The places that a law of rows asks for."""
+        coordinates = law.cosines.shape[2]
+        beside = law.asides.shape[2]
+        teaching = min(beside, law.cosines.shape[1])
+        padded = tuple((*b, *[0] * (beside - teaching)) for b in block_indices(teaching, highest))
+        others = tuple(tuple(int(i == e) for i in range(beside)) for e in range(teaching, beside))
+        return cls(coordinates, beside, teaching, highest, padded + others, dim)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        """Multi-indices of all blocks, those that carry the norm of x as well last."""
+        norm = (
+            [b for b in self.indices if sum(b) <= 1 and not any(b[self.teaching :])]
+            if self.highest > 1
+            else []
+        )
+        return (*self.indices, *norm)
+
+    @property
+    def norm_block(self) -> int | None:
+        """The first block that carries the norm of x, if any does."""
+        return len(self.indices) if self.highest > 1 else None
+
+    @property
+    def zeta_indices(self) -> tuple[tuple[int, ...], ...]:
+        """Multi-indices of the products of coordinates, in the order of the shifts."""
+        return tuple(block_indices(self.coordinates, self.highest))
+
+    @property
+    def first(self) -> tuple[tuple[int, int], ...]:
+        """Block and shift of each special direction."""
+        return self._places(1, self.beside)
+
+    def _places(self, degree: int, beside: int, skipped: int = 0) -> tuple[tuple[int, int], ...]:
+        """Block and shift of each monomial in all directions but the first `skipped` and those beyond `beside`."""
+        found = []
+        for index in monomials(self.coordinates + beside - skipped, degree):
+            whole = (*[0] * skipped, *index, *[0] * (self.beside - beside))
+            a, b = whole[: self.coordinates], whole[self.coordinates :]
+            found.append((self.indices.index(b), self.zeta_indices.index(a)))
+        return tuple(found)
+
+    def shifts(self, coordinates: Array, h: Array, weighted: Array) -> Array:
+        """Multiplication by h_a(zeta) among the functions h, (S, J, K, K)."""
+        polynomials = [hermite_polynomials(row, self.highest + 1, normalised=True) for row in coordinates]
+        rows = []
+        for a in self.zeta_indices:
+            factor = np.ones(coordinates.shape[1])
+            for axis, degree in enumerate(a):
+                factor = factor * polynomials[axis][degree]
+            rows.append((weighted * factor) @ h.swapaxes(1, 2))
+        return np.stack(rows, axis=1)
+
+    def with_norm(self, labels: Array, dim: int) -> Array:
+        """The labels' parts with those that the norm of x carries split off [firststep, degrees, eqs. 7-8]."""
+        if self.norm_block is None:
+            return labels
+        labels = labels.copy()
+        units = [b for b in self.indices if sum(b) == 1 and not any(b[self.teaching :])]
+        extra = np.zeros((len(labels), len(self.blocks) - len(self.indices), labels.shape[2]))
+        for unit in units:
+            # H_2(g) is its traceless part and the norm of x, H_3(g) its traceless part and g times the norm.
+            for degree, block in ((2, 0), (3, 1 + units.index(unit))):
+                index = tuple(degree * x for x in unit)
+                if index in self.indices:
+                    at, share = self.indices.index(index), norm_share(degree, dim)
+                    extra[:, block] += math.sqrt(share) * labels[:, at]
+                    labels[:, at] *= math.sqrt(1 - share)
+        return np.concatenate([labels, extra], axis=1)
+
+    def priors(self, geometry: Geometry, law: StepLaw) -> tuple[PriorTerm, ...]:
+        """What the random weights carry in the degrees above the first [firststep, degrees, eq. 5]."""
+        found = []
+        width, count = geometry.sizes.width, self.coordinates + self.teaching
+        # Where neurons are known along z, nothing random lies along it.
+        known = 0 if geometry.own is None else 1
+        covariance = law.special_covariance[..., known:count, known:count]
+        for p in range(2, self.highest + 1):
+            size = directions(self.dim, p)
+            places = self._places(p, self.teaching, known)
+            found.append(PriorTerm(width / size, p, places, symmetric_power(covariance, p)))
+        if self.highest > 2 and self.norm_block is not None:
+            # The trace of degree three: the norm of x times a linear function.
+            places = tuple(
+                (self.norm_block + (0 if block == 0 else block), shift)
+                for block, shift in self._places(1, self.teaching, known)
+            )
+            found.append(PriorTerm(3 * width / self.dim**2, 3, places, covariance))
+        return tuple(found)
 
 
 def _output_powers(geometry: Geometry) -> Array:
@@ -382,26 +688,41 @@ def spike_strength(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str)
     )
 
 
-def _span_of_z(geometry: Geometry, a0: Array, a1: Array, bend: Array) -> Array:
-    """Orthonormal functions of z that span 1, z, A0, A1, z A1 and A3: with them the equations have no truncation.
+def _span_of_z(geometry: Geometry, averages: _Averages) -> Array:
+    """Orthonormal functions of zeta that span 1, zeta, A0, A3, A_p and their products with zeta^p, without truncation.
 
     A large spike bends A0 like the activation itself, which Hermite polynomials follow only slowly.
     """
     root_z, root_u = np.sqrt(geometry.weights), np.sqrt(geometry.u_weights)[:, None]
-    count = len(a0)
+    count, width, coordinates = len(averages.bend), geometry.sizes.width, geometry.coordinates
+    first = np.concatenate([np.ones((1, len(root_z))), coordinates])
     columns = [
-        np.broadcast_to(np.stack([np.ones_like(root_z), geometry.z]), (count, 2, len(root_z))),
-        math.sqrt(geometry.sizes.width) * a0 * root_u,
-        a1 * root_u,
-        geometry.z * a1 * root_u,
-        bend * root_u,
+        np.broadcast_to(first, (count, *first.shape)),
+        math.sqrt(width) * averages.mean * root_u,
     ]
+    for p in range(1, geometry.highest + 1):
+        # What a degree can add shrinks with the number of its directions.
+        size = min(1.0, math.sqrt(width / directions(geometry.dim, p))) if p > 1 else 1.0
+        for a in block_indices(len(coordinates), p):
+            factor = np.prod(coordinates ** np.array(a)[:, None], axis=0)
+            columns.append(size * factor * averages.beside[p] * root_u)
+        columns.append(size * averages.by_degree[p] * root_u)
+    columns.append(averages.bend * root_u)
     matrix = np.concatenate(columns, axis=1) * root_z
     # Spikes many orders of magnitude apart would hide the small ones: every function counts at unit size at most.
     matrix /= np.maximum(1.0, np.sqrt((matrix**2).sum(axis=2, keepdims=True)))
-    _, sizes, functions = np.linalg.svd(matrix, full_matrices=False)
+    sizes, functions = _principal(geometry, matrix)
     rank = int((sizes > geometry.negligible).sum(axis=1).max())
     return np.asarray(functions[:, :rank] / root_z)
+
+
+def _principal(geometry: Geometry, matrix: Array) -> tuple[Array, Array]:
+    """Singular values and right singular vectors, largest first."""
+    if geometry.own is None:
+        return np.linalg.svd(matrix, full_matrices=False)[1:]
+    # Many rows: by the matrix of products, in which sizes below 1e-8 are lost.
+    squares, vectors = np.linalg.eigh(matrix.swapaxes(1, 2) @ matrix)
+    return np.sqrt(np.maximum(squares[:, ::-1], 0.0)), vectors.swapaxes(1, 2)[:, ::-1]
 
 
 def _span_of_u(geometry: Geometry, by_node: Array) -> Array:
@@ -410,8 +731,9 @@ def _span_of_u(geometry: Geometry, by_node: Array) -> Array:
     constant = root / np.linalg.norm(root)
     matrix = by_node * root
     matrix = matrix - (matrix @ constant)[..., None] * constant
-    _, sizes, functions = np.linalg.svd(matrix, full_matrices=False)
-    rank = min(int((sizes > NEGLIGIBLE_SPIKE).sum(axis=1).max()), len(root) - 1)
+    sizes, functions = _principal(geometry, matrix)
+    least = NEGLIGIBLE_SPIKE if geometry.own is None else geometry.negligible
+    rank = min(int((sizes > least).sum(axis=1).max()), len(root) - 1)
     first = np.broadcast_to(constant, (len(by_node), 1, len(root)))
     return np.asarray(np.concatenate([first, functions[:, :rank]], axis=1) / root)
 

@@ -2,6 +2,22 @@ r"""The self-consistent equations of the unified theory and the forms that follo
 
 Two unknown functions, rho(z) for the samples and delta(u) for the neurons, solve a pair of equations; quadratic forms
 of the resolvent, and with them errors and spectra, follow by small matrices. Ridges may be complex.
+
+Symbols of the derivation (docs/unified.md), names here and shapes; B points, nz and nu nodes of z and U, K functions of
+z, L levels::
+
+    rho(z)                    State.rho                                (B, nz)
+    1/(1 + delta(u))          State.y                                  (B, nu)
+    P                         State.p                                  (B, K, K)
+    S = (1 + B P)^-1          State.s                                  (B, L, K, K)
+    T = S B, X = P S          State.t, State.x                         (B, L, K, K)
+    U (and not u = omega U)   Geometry.u                               (nu,)
+    alpha sqrt(c(U, m))       Tables.alpha                             (B, L, nu, K)
+    A_2^2                     Tables.spread                            (B, nu, nz)
+    C                         Tables.spikes                            (B, blocks K, npsi)
+    G, R_2                    Forms.prior, Forms.forms                 (B, blocks K, blocks K)
+    Q                         Forms.own                                (B, npsi, npsi)
+    r of eq. 16               r of `_fit`; of eq. 2: Tables.cosine     (B, blocks K)
 """
 
 from dataclasses import dataclass
@@ -9,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from firststep import fixedpoint
-from firststep.gaussian import Array
+from firststep.gaussian import Array, hermite_polynomials
+from firststep.numerics import fixedpoint
 from firststep.theory.coefficients import Geometry, Tables, Values, apply
 
 # Nodes of z, in units of the products of two functions of z, from which on steps are computed from those.
@@ -31,38 +47,33 @@ class State:
     delta: Values  # right-hand side of the equation for delta, (B, nu)
 
 
-def _linear_sector(
-    tables: Tables, stretch: Array, u_weights: Array, y: Values, p: Values
-) -> tuple[Values, Values]:
-    """S(m) = (1 + Bm(m) P)^-1 and T(m) = S Bm, Bm(m) = E_u[c(U, m) alpha alpha^T y] [firststep, unified, eq. 8]."""
-    basis = p.shape[-1]
-    mass = (stretch * (u_weights * y)[:, None, :]) @ tables.outer
-    bm = mass.reshape(*mass.shape[:2], basis, basis)
-    s = np.linalg.inv(np.eye(basis) + bm @ p[:, None])
-    return s, s @ bm
+def _sector(alpha: Values, mass: Values, p: Values) -> tuple[Values, Values]:
+    """S = (1 + B P)^-1 and T = S B with B = E_u[alpha alpha^T y] at each level [firststep, unified, eq. 8]."""
+    b = (alpha * mass[:, None, :, None]).swapaxes(2, 3) @ alpha
+    s = np.linalg.inv(np.eye(p.shape[-1]) + b @ p[:, None])
+    return s, s @ b
 
 
 def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> State:
     """One evaluation of both self-consistent equations [firststep, unified, eqs. 9-10]."""
-    h, weights, uw, mu = tables.h, geometry.weights, geometry.u_weights, geometry.law.weights
-    basis = h.shape[1]
+    h, weights, uw, mu = tables.h, geometry.weights, geometry.u_weights, tables.level_weights
     p = geometry.samples_per_dim * (h * (weights * rho)[:, None, :]) @ h.swapaxes(1, 2)
-    s, t = _linear_sector(tables, tables.stretch, uw, y, p)
+    s, t = _sector(tables.alpha, uw * y, p)
     x = p[:, None] @ s
-    mean_t = np.einsum("l,blij->bij", mu, t)
+    mean_t = np.einsum("bl,blij->bij", mu, t)
     bulk = ((uw * y)[:, None, :] @ tables.spread)[:, 0] + ((mean_t @ h) * h).sum(axis=1)
-    forms = x.reshape(*x.shape[:2], basis * basis) @ tables.outer.swapaxes(1, 2)
+    forms = ((tables.alpha @ x) * tables.alpha).sum(axis=3)
     delta = geometry.samples_per_neuron * (tables.spread @ (weights * rho)[..., None])[..., 0]
-    delta = delta + (mu[:, None] * tables.stretch * forms).sum(axis=1) / geometry.neurons_per_dim
+    delta = delta + (mu[:, :, None] * forms).sum(axis=1) / geometry.neurons_per_dim
     return State(rho, y, p, s, t, x, bulk, delta)
 
 
 def jacobian_at(geometry: Geometry, tables: Tables, state: State) -> Values:
     """Derivative of the relative residuals with respect to (log rho, log(1 + delta)) [firststep, unified, eq. 11]."""
-    h, weights, uw, mu = tables.h[:, None], geometry.weights, geometry.u_weights, geometry.law.weights
+    h, weights, uw, mu = tables.h[:, None], geometry.weights, geometry.u_weights, tables.level_weights
     nz, nu = len(weights), len(uw)
     transposed = h.swapaxes(2, 3)
-    alpha = np.sqrt(tables.stretch)[..., None] * tables.alpha[:, None]
+    alpha = tables.alpha
     between_samples = _weighted_square(mu, transposed @ (state.t @ h))
     mixed = transposed @ (state.s @ alpha.swapaxes(2, 3))  # h_i^T S alpha_j
     samples_neurons = tables.spread.swapaxes(1, 2) + _weighted_square(mu, mixed)
@@ -125,7 +136,7 @@ def _reduced_steps(
 
     Samples act on each other through P alone, so that the unknowns are its change and those of the neurons.
     """
-    mu, uw, nz = geometry.law.weights, geometry.u_weights, len(geometry.weights)
+    mu, uw, nz = tables.level_weights, geometry.u_weights, len(geometry.weights)
     count, basis = tables.h.shape[:2]
     first, second = np.triu_indices(basis)
     doubled = np.where(first == second, 1.0, 2.0)
@@ -133,8 +144,8 @@ def _reduced_steps(
     # h_i^T T h_j squared, as a form between the products at i and at j.
     pairs = state.t[:, :, first[:, None], first] * state.t[:, :, second[:, None], second]
     pairs = pairs + state.t[:, :, first[:, None], second] * state.t[:, :, second[:, None], first]
-    kernel = np.einsum("l,blpq->bpq", mu, pairs) * (doubled[:, None] * doubled / 2)
-    alpha = np.sqrt(tables.stretch)[..., None] * tables.alpha[:, None]
+    kernel = np.einsum("bl,blpq->bpq", mu, pairs) * (doubled[:, None] * doubled / 2)
+    alpha = tables.alpha
     mixed = tables.h[:, None].swapaxes(2, 3) @ (state.s @ alpha.swapaxes(2, 3))
     across = (tables.spread.swapaxes(1, 2) + _weighted_square(mu, mixed)) * (uw * state.y)[:, None, :]
     between_neurons = _weighted_square(mu, alpha @ (state.x @ alpha.swapaxes(2, 3)))
@@ -165,7 +176,7 @@ def _reduced_steps(
 
 def _weighted_square(mu: Array, forms: Values) -> Values:
     """sum_l mu_l forms_l^2 over axis 1, without a temporary of its own for the product."""
-    return np.asarray(np.einsum("l,blij,blij->bij", mu, forms, forms))
+    return np.asarray(np.einsum("bl,blij,blij->bij", mu, forms, forms))
 
 
 def solve_points(
@@ -186,15 +197,13 @@ def solve_points(
         state = state_at(geometry, tables.take(index), values[:, :nz], 1 / values[:, nz:])
         return np.concatenate([_resolved(geometry, floor[index] + state.bulk)[0], 1 + state.delta], axis=1)
 
-    return fixedpoint.solve(
+    equations = fixedpoint.Equations(
         newton,
         plain,
-        start,
-        tolerance=tolerance,
-        plain_rounds=plain_rounds,
         what="the unified equations",
         remedy="raise ridge, or check that the ratios are of order one",
     )
+    return fixedpoint.solve(equations, start, tolerance=tolerance, plain_rounds=plain_rounds)
 
 
 def _errors(geometry: Geometry, state: State, floor: Values) -> tuple[Values, Values]:
@@ -217,64 +226,108 @@ def residual_of(geometry: Geometry, state: State, ridge: Values) -> Array:
 
 @dataclass(frozen=True)
 class Forms:
-    """Resolvent forms on functions h_p(z), h_p(z) g1 (, h_p(z) g2), before and after the finite-rank terms."""
+    """Resolvent forms on functions f(zeta) h_b(g), block by block, before and after the finite-rank terms."""
 
     state: State
     special_s: Values
     special_t: Values
     z_matrix: Values  # (1 - Tau (1 x P))^-1
     effective: Values  # Beff
-    shift: Values  # multiplication by the function's own variable
+    lift: Values  # from functions carried along the special directions to blocks, (B, blocks K, p K)
     prior: Values  # G, covariance of what the random weights add
     forms: Values  # R2 = 1 x Rm
     qi: Values  # E_u[psi psi^T y]^-1
     own: Values  # the neurons' side of the spikes, Qi with what fluctuates
 
 
+def _lift(tables: Tables, places: tuple[tuple[int, int], ...]) -> Values:
+    """Multiplication of a neuron's function by its special coordinates, from each monomial to its block."""
+    count, basis = tables.h.shape[:2]
+    lift = np.zeros((count, len(tables.blocks), basis, len(places), basis))
+    for at, (block, shift) in enumerate(places):
+        lift[:, block, :, at, :] = tables.shifts[:, shift]
+    return lift.reshape(count, len(tables.blocks) * basis, len(places) * basis)
+
+
+def _carried(tables: Tables, covariance: Array, degree: int, mass: Values) -> Values:
+    """E_u[c_mm'(U) alpha alpha^T y] between all monomials m, m' of a degree, (B, M K, M K)."""
+    count, basis, size = len(mass), tables.h.shape[1], covariance.shape[-1]
+    alpha = tables.by_degree[:, degree - 1]
+    outer = (alpha[..., :, None] * alpha[..., None, :]).reshape(count, -1, basis * basis)
+    factors = (covariance * mass[..., None, None]).reshape(count, -1, size * size).swapaxes(1, 2)
+    found = (factors @ outer).reshape(count, size, size, basis, basis).swapaxes(2, 3)
+    return np.asarray(found.reshape(count, size * basis, size * basis))
+
+
 def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
-    r"""Prior of the random weights and forms of the bulk [firststep, unified, eqs. 12-14].
+    r"""Prior of the random weights and forms of the bulk [firststep, unified, eqs. 12-14; degrees, eq. 5].
 
     .. math:: \mathcal T_{ab} = \int T(m)\,\mu_{ab}(dm), \quad B_{eff} = (\mathcal T^{-1} - 1\otimes P)^{-1},
-        \quad G = \tfrac Nd\, \mathcal J B_{eff} \mathcal J^\top
+        \quad G = \tfrac{N}{d}\, \mathcal J B_{eff} \mathcal J^\top
+        + \sum_{p\ge2} \tfrac{N}{D_p} \mathcal J_p B_p \mathcal J_p^\top
     """
-    h, psi, weights, uw, law = tables.h, tables.psi, geometry.weights, geometry.u_weights, geometry.law
-    nz, basis, directions = len(weights), h.shape[1], geometry.directions
-    ratio = geometry.neurons_per_dim
+    psi, weights, uw = tables.psi, geometry.weights, geometry.u_weights
+    nz, basis = len(weights), tables.h.shape[1]
+    directions, ratio = tables.special_vectors.shape[2], geometry.neurons_per_dim
     rho, y = values[:, :nz], 1 / values[:, nz:]
-    count = len(rho)
     state = state_at(geometry, tables, rho, y)
     sample_mass, neuron_mass = weights * rho, uw * y
-    special_s, special_t = _linear_sector(tables, tables.special_stretch, uw, y, state.p)
+    alpha = np.sqrt(tables.special_stretch)[..., None] * tables.by_degree[:, :1]
+    special_s, special_t = _sector(alpha, neuron_mass, state.p)
     vectors = tables.special_vectors
     outer = vectors[..., :, None] * vectors[..., None, :]
     tau = np.einsum("blac,blij->baicj", outer, special_t)
-    tau = tau.reshape(count, directions * basis, directions * basis)
-    identity = np.eye(directions * basis)
-    p_all = _repeat(state.p, directions)
-    z_matrix = np.linalg.inv(identity - tau @ p_all)
+    tau = tau.reshape(len(rho), directions * basis, directions * basis)
+    z_matrix = np.linalg.inv(np.eye(directions * basis) - tau @ _repeat(state.p, directions))
     effective = z_matrix @ tau
-    # A random weight along b multiplies z itself; one along e1 multiplies an independent Gaussian.
-    shift = np.zeros((count, *identity.shape)) + identity
-    shift[:, :basis, :basis] = tables.shift
-    # The remainder of the gradient is larger along the special directions than along others.
-    louder = (tables.noise * neuron_mass)[:, None, :] @ tables.outer
-    extra = tables.noise_excess[:, :, None, :, None] * louder.reshape(count, 1, basis, 1, basis)
-    prior = ratio * (shift @ (effective + extra.reshape(effective.shape)) @ shift)
+    # A random weight along zeta multiplies zeta itself; one along e_a multiplies an independent Gaussian.
+    lift = _lift(tables, tables.first_places)
+    louder = _carried(tables, tables.special_extra, 1, neuron_mass)
+    prior = ratio * (lift @ (effective + louder) @ lift.swapaxes(1, 2))
+    for term in tables.priors:
+        higher = _lift(tables, term.places)
+        prior += term.factor * (
+            higher @ _carried(tables, term.covariance, term.degree, neuron_mass) @ higher.swapaxes(1, 2)
+        )
     # Row norms fluctuate: a random multiple of A3(u, z).
     row_bend = tables.row_bend
     prior[:, :basis, :basis] += 2 * ratio * row_bend.swapaxes(1, 2) @ (neuron_mass[..., None] * row_bend)
+    prior += ratio * _leaning(tables, lift, neuron_mass)
     qi = np.linalg.inv((psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2))
-    # The norm of x fluctuates too: noise on the neurons.
-    bend = tables.input_bend
+    own = qi + _fluctuations(geometry, tables, state, sample_mass)
+    forms = _repeat(state.p, len(tables.blocks)) / ratio
+    return Forms(state, special_s, special_t, z_matrix, effective, lift, prior, forms, qi, own)
+
+
+def _leaning(tables: Tables, lift: Values, mass: Values) -> Values:
+    """Prior of what a row's length does together with its special components [firststep, radial, eq. 2]."""
+    count, basis = tables.h.shape[:2]
+    size, directions = lift.shape[1], tables.leaning.shape[2]
+    alpha = tables.by_degree[:, 0]
+    # E_u[(c tau)_a alpha lean^T y], from the functions carried along each direction to the block of zeta alone.
+    crossed = np.einsum("bu,bua,buk,bul->bakl", mass, tables.leaning, alpha, tables.lean)
+    across = lift @ crossed.reshape(count, directions * basis, basis)
+    found = np.zeros((count, size, size), dtype=across.dtype)
+    found[:, :, :basis] += across
+    found[:, :basis, :] += across.swapaxes(1, 2)
+    own = (mass * tables.leaning_square)[..., None] * tables.lean
+    found[:, :basis, :basis] += own.swapaxes(1, 2) @ tables.lean
+    return found
+
+
+def _fluctuations(geometry: Geometry, tables: Tables, state: State, sample_mass: Values) -> Values:
+    """What the norm of x adds to the neurons' side of the spikes, less what an output of order one has taken out."""
+    bend, npn = tables.input_bend, geometry.samples_per_neuron
     noise = (bend * sample_mass[:, None, None, :]) @ bend.swapaxes(2, 3)
-    own = qi + 2 * geometry.samples_per_dim * np.einsum("l,blpq->bpq", law.weights, noise)
+    found = 2 * geometry.samples_per_dim * np.einsum("bl,blpq->bpq", tables.bend_weights, noise)
     if tables.output_spikes is not None and tables.output_powers is not None:
         # Given W0^T a, the neurons have no random component along a: neither in the linear nor in the higher degrees.
-        along = tables.output_spikes.swapaxes(2, 3) @ state.x @ tables.output_spikes
-        own -= np.einsum("l,blpq->bpq", law.weights, along) / ratio
+        linear = tables.output_spikes.shape[2]
+        along = tables.output_spikes.swapaxes(3, 4) @ state.x[:, None, :linear] @ tables.output_spikes
+        found = found - np.einsum("bl,bjlpq->bpq", tables.bend_weights, along) / geometry.neurons_per_dim
         higher = tables.output_powers.swapaxes(1, 2) @ tables.output_powers
-        own -= (geometry.samples_per_neuron * sample_mass.sum(axis=1))[:, None, None] * higher
-    return Forms(state, special_s, special_t, z_matrix, effective, shift, prior, p_all / ratio, qi, own)
+        found = found - (npn * sample_mass.sum(axis=1))[:, None, None] * higher
+    return np.asarray(found)
 
 
 @dataclass(frozen=True)
@@ -285,82 +338,170 @@ class Answer:
     slope: Values  # dq/dlambda
     test_error: Values
     trace: Values  # (n/N) E rho
-    learned: Values  # fitted function: its parts that multiply 1, g1 (, g2), at the nodes of z, (B, p, nz)
+    learned: (
+        Values  # fitted function: its parts that multiply each block, at the nodes of zeta, (B, blocks, nz)
+    )
+    scatter: (
+        Values  # variance of the fitted function in the sector of each degree and beyond them, (B, P + 1)
+    )
     state: State
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The fitted function and what is left of the labels, in the basis of each block."""
+
+    x: Values  # amplitudes of the spikes on the neurons' side, (B, npsi)
+    learned: Values  # (B, blocks K)
+    left_over: Values  # r - R2 learned
+    functions: Values  # the fitted function at the nodes, (B, blocks, nz)
+
+
+def _fit(geometry: Geometry, tables: Tables, f: Forms) -> tuple[_Fit, Values]:
+    """The fitted function, and r, the labels seen through the bulk [firststep, unified, eq. 16]."""
+    h = tables.h
+    sample_mass = geometry.weights * f.state.rho
+    count = len(sample_mass)
+    r = geometry.samples_per_neuron * ((tables.labels * sample_mass[:, None]) @ h.swapaxes(1, 2)).reshape(
+        count, -1
+    )
+    identity = np.eye(r.shape[1])
+    d = np.linalg.solve(identity + f.prior @ f.forms, f.prior)
+    kept = identity - f.forms @ d
+    # Spikes: W = own + C^T Rz C, x = W^-1 C^T rz.
+    c = tables.spikes
+    x = _solve_scaled(
+        f.own + c.swapaxes(1, 2) @ (kept @ f.forms) @ c, apply(c.swapaxes(1, 2), apply(kept, r))
+    )
+    amplitude = apply(c, x)
+    learned = apply(d, r - apply(f.forms, amplitude)) + amplitude
+    left_over = r - apply(f.forms, learned)
+    functions = learned.reshape(count, len(tables.blocks), -1) @ h
+    return _Fit(x, learned, left_over, functions), r
+
+
+def _gradient(geometry: Geometry, tables: Tables, f: Forms, fit: _Fit) -> Values:
+    """Derivatives of q with respect to log rho and log(1 + delta), everything else eliminated (envelope theorem)."""
+    h, psi = tables.h, tables.psi
+    count, basis, directions = len(h), h.shape[1], tables.special_vectors.shape[2]
+    npn, npd, ratio = geometry.samples_per_neuron, geometry.samples_per_dim, geometry.neurons_per_dim
+    error = tables.label_square + ((fit.functions - 2 * tables.labels) * fit.functions).sum(axis=1)
+    u = apply(f.lift.swapaxes(1, 2), fit.left_over)
+    nu_all = apply(f.z_matrix.swapaxes(1, 2), u).reshape(count, directions, basis)
+    beta_all = apply(f.effective, u).reshape(count, directions, basis)
+    nu_l = tables.special_vectors @ nu_all
+    alpha_t = tables.by_degree[:, 0].swapaxes(1, 2)
+    t_nu = (f.special_t @ nu_l[..., None])[..., 0] @ h
+    s_nu = (f.special_s.swapaxes(2, 3) @ nu_l[..., None])[..., 0] @ alpha_t
+    by_sample = npn * error - ratio * npd * (((beta_all @ h) ** 2).sum(axis=1) - (t_nu**2).sum(axis=1))
+    bent = (fit.x[:, None, None, :] @ tables.input_bend)[:, :, 0]
+    by_sample = by_sample + 2 * npd * np.einsum("bl,blz->bz", tables.bend_weights, bent**2)
+    by_neuron = ratio * (tables.special_stretch * s_nu**2).sum(axis=1)
+    by_neuron = by_neuron + apply(psi.swapaxes(1, 2) @ f.qi, fit.x) ** 2
+    by_neuron = by_neuron + 2 * ratio * apply(tables.row_bend, fit.left_over[:, :basis]) ** 2
+    u_alpha = u.reshape(count, directions, basis) @ alpha_t
+    by_neuron = by_neuron + ratio * np.einsum("buac,bau,bcu->bu", tables.special_extra, u_alpha, u_alpha)
+    lean = apply(tables.lean, fit.left_over[:, :basis])
+    tilted = 2 * np.einsum("bua,bau->bu", tables.leaning, u_alpha) + tables.leaning_square * lean
+    by_neuron = by_neuron + ratio * lean * tilted
+    for term in tables.priors:
+        v = apply(_lift(tables, term.places).swapaxes(1, 2), fit.left_over).reshape(count, -1, basis)
+        v_alpha = v @ tables.by_degree[:, term.degree - 1].swapaxes(1, 2)
+        by_neuron = by_neuron + term.factor * np.einsum("buac,bau,bcu->bu", term.covariance, v_alpha, v_alpha)
+    if tables.output_spikes is not None and tables.output_powers is not None:
+        linear, mu = tables.output_spikes.shape[2], tables.bend_weights
+        by_sample = by_sample - npn * (apply(tables.output_powers, fit.x) ** 2).sum(axis=1, keepdims=True)
+        eta_l = tables.output_spikes @ fit.x[:, None, None, :, None]
+        s_eta = (f.state.s[:, None, :linear] @ eta_l)[..., 0] @ h[:, None]
+        x_eta = (tables.alpha[:, None, :linear] @ (f.state.x[:, None, :linear] @ eta_l))[..., 0]
+        by_sample = by_sample - npn * np.einsum("bl,bjlz->bz", mu, s_eta**2)
+        by_neuron = by_neuron - np.einsum("bl,bjlu->bu", mu, x_eta**2) / ratio
+    masses = geometry.weights * f.state.rho, geometry.u_weights * f.state.y
+    return np.concatenate([masses[0] * by_sample, masses[1] * by_neuron], axis=1)
+
+
+def errors_at(answer: Answer, ridge: Values) -> dict[str, Values]:
+    """Errors, norm and degrees of freedom of the fit by name, each (B,) [firststep, unified, eqs. 16-18]."""
+    train, mse = ridge * answer.q, -(ridge**2) * answer.slope
+    return {
+        "train_error": train,
+        "test_error": answer.test_error,
+        "train_mse": mse,
+        "readout_norm_squared": (train - mse) / ridge,
+        "degrees_of_freedom": 1 - ridge * answer.trace,
+    }
+
+
+def first_guess(geometry: Geometry, ridge: Values) -> Values:
+    """rho as if nothing were learned, and a moderate delta, (B, nz + nu)."""
+    size = 1 / (ridge * geometry.samples_per_neuron + geometry.problem.activation.second_moment)
+    neurons = np.full((len(ridge), len(geometry.u)), 1.5)
+    return np.concatenate([np.repeat(size[:, None], len(geometry.weights), axis=1), neurons], axis=1)
 
 
 def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
     r"""q = y^T R y and its derivative along a ridge that depends on z [firststep, unified, eqs. 16-18].
 
-    .. math:: q = \frac nN E_z[E[y^2|z]\rho] - r^\top K r, \qquad
+    .. math:: q = \frac{n}{N} E_z[E[y^2|z]\rho] - r^\top K r, \qquad
         L_{te} = -\frac{d}{d\epsilon} q\Big(\lambda + \epsilon \frac{N^2}{n^2\rho(z)^2}\Big)
 
     K combines the prior of the random weights with the spikes. The derivative is taken by one adjoint solve.
     """
-    h, psi, weights, uw, law = tables.h, tables.psi, geometry.weights, geometry.u_weights, geometry.law
-    basis, directions = h.shape[1], geometry.directions
-    npn, ratio = geometry.samples_per_neuron, geometry.neurons_per_dim
     f = forms_at(geometry, tables, values)
-    rho, y, forms = f.state.rho, f.state.y, f.forms
-    count = len(rho)
-    sample_mass, neuron_mass = weights * rho, uw * y
-    right = np.zeros((count, directions, basis), dtype=values.dtype)
-    right[:, 0] = npn * apply(h, sample_mass * tables.label_mean)
-    right[:, 1] = npn * apply(h, sample_mass * tables.label_slope)
-    r = right.reshape(count, -1)
-    identity = np.eye(directions * basis)
-    d = np.linalg.solve(identity + f.prior @ forms, f.prior)
-    kept = identity - forms @ d
-    # Spikes: W = own + C^T Rz C, x = W^-1 C^T rz.
-    c = tables.spikes
-    x = _solve_scaled(f.own + c.swapaxes(1, 2) @ (kept @ forms) @ c, apply(c.swapaxes(1, 2), apply(kept, r)))
-    amplitude = apply(c, x)
-    learned = apply(d, r - apply(forms, amplitude)) + amplitude
-    left_over = r - apply(forms, learned)
-    functions = learned.reshape(count, directions, basis) @ h
-    q = npn * (sample_mass * tables.label_square).sum(axis=1) - (r * learned).sum(axis=1)
-    # Derivatives of q with respect to log rho and log(1 + delta), everything else eliminated (envelope theorem).
-    error = (
-        tables.label_square
-        - 2 * (tables.label_mean * functions[:, 0] + tables.label_slope * functions[:, 1])
-        + (functions * functions).sum(axis=1)
-    )
-    u = apply(f.shift, left_over)
-    nu_all = apply(f.z_matrix.swapaxes(1, 2), u).reshape(count, directions, basis)
-    beta_all = apply(f.effective, u).reshape(count, directions, basis)
-    nu_l = tables.special_vectors @ nu_all
-    alpha_t = tables.alpha.swapaxes(1, 2)
-    t_nu = (f.special_t @ nu_l[..., None])[..., 0] @ h
-    s_nu = (f.special_s.swapaxes(2, 3) @ nu_l[..., None])[..., 0] @ alpha_t
-    by_sample = npn * error - ratio * geometry.samples_per_dim * (
-        ((beta_all @ h) ** 2).sum(axis=1) - (t_nu**2).sum(axis=1)
-    )
-    bent = (x[:, None, None, :] @ tables.input_bend)[:, :, 0]
-    by_sample = by_sample + 2 * geometry.samples_per_dim * np.einsum("l,blz->bz", law.weights, bent**2)
-    by_neuron = (
-        ratio * (tables.special_stretch * s_nu**2).sum(axis=1) + apply(psi.swapaxes(1, 2) @ f.qi, x) ** 2
-    )
-    by_neuron = by_neuron + 2 * ratio * apply(tables.row_bend, left_over[:, :basis]) ** 2
-    u_alpha = u.reshape(count, directions, basis) @ alpha_t
-    by_neuron = by_neuron + ratio * tables.noise * ((tables.noise_excess @ u_alpha) * u_alpha).sum(axis=1)
-    if tables.output_spikes is not None and tables.output_powers is not None:
-        by_sample = by_sample - npn * (apply(tables.output_powers, x) ** 2).sum(axis=1, keepdims=True)
-        eta_l = (tables.output_spikes @ x[:, None, :, None])[..., 0]
-        s_eta = (f.state.s @ eta_l[..., None])[..., 0] @ h
-        x_eta = (f.state.x @ eta_l[..., None])[..., 0] @ alpha_t
-        by_sample = by_sample - npn * np.einsum("l,blz->bz", law.weights, s_eta**2)
-        by_neuron = by_neuron - np.einsum("l,blu,blu->bu", law.weights, tables.stretch, x_eta**2) / ratio
-    gradient = np.concatenate([sample_mass * by_sample, neuron_mass * by_neuron], axis=1)
+    fit, r = _fit(geometry, tables, f)
+    npn, rho = geometry.samples_per_neuron, f.state.rho
+    sample_mass = geometry.weights * rho
+    q = npn * (sample_mass * tables.label_square).sum(axis=1) - (r * fit.learned).sum(axis=1)
+    gradient = _gradient(geometry, tables, f, fit)
     jacobian = jacobian_at(geometry, tables, f.state)
-    adjoint = np.linalg.solve(jacobian.swapaxes(1, 2), gradient[..., None])[:, : len(weights), 0]
+    both = np.linalg.solve(jacobian.swapaxes(1, 2), gradient[..., None])[..., 0]
+    adjoint = both[:, : rho.shape[1]]
     return Answer(
         q=q,
         slope=-(adjoint * rho).sum(axis=1) * npn,
         test_error=(adjoint / rho).sum(axis=1) / npn,
         trace=npn * sample_mass.sum(axis=1),
-        learned=functions,
+        learned=fit.functions,
+        scatter=_scatter(geometry, tables, f.state, adjoint, both[:, rho.shape[1] :]),
         state=f.state,
     )
+
+
+def _scatter(
+    geometry: Geometry, tables: Tables, state: State, by_sample: Values, by_neuron: Values
+) -> Values:
+    r"""Variance of the fitted function in each degree's typical directions, (B, P + 1) [firststep, degrees, eq. 10].
+
+    .. math:: E f_p^2 = \frac Nd \frac{dq}{d\epsilon}\Big|_{P_p \to P_p + \epsilon}, \qquad
+        \frac{dT}{d\epsilon} = -T^2, \quad \frac{d}{d\epsilon} P(1 + BP)^{-1} = S^\top S
+
+    A penalty on the degree's part of the function acts as samples that see this part alone, with label zero. The last
+    entry is what lies beyond degree P.
+    """
+    samples, neurons = by_sample * state.rho, by_neuron * state.y
+    forms, carried = state.t @ tables.h[:, None], state.s @ tables.alpha.swapaxes(2, 3)
+    degrees, highest = np.array(tables.level_degrees), geometry.highest
+    parts = np.zeros((len(samples), highest + 1), dtype=np.result_type(samples, neurons))
+    parts[:, -1] = (apply(tables.spread, geometry.weights) * neurons).sum(axis=1)
+
+    def variance(forms: Values, carried: Values) -> Values:
+        levels = geometry.neurons_per_dim * apply(forms, samples) + apply(carried, neurons)
+        levels = tables.level_weights * levels
+        return np.stack([levels[:, degrees == p].sum(axis=1) for p in range(1, highest + 1)], axis=1)
+
+    whole = variance((forms**2).sum(axis=2), (carried**2).sum(axis=2))
+    if geometry.own is None:
+        parts[:, :-1] += whole
+        return parts
+    # Where neurons are known along z, h_a(z) in the sector of degree p is of degree p + a.
+    along = (tables.h * geometry.weights) @ hermite_polynomials(geometry.z, highest, normalised=True).T
+    for a in range(highest):
+        one = along[:, None, None, :, a]
+        found = variance((one @ forms)[:, :, 0] ** 2, (one @ carried)[:, :, 0] ** 2)
+        parts[:, a:-1] += found[:, : highest - a]
+        whole = whole - found * (np.arange(highest) < highest - a)
+    parts[:, -1] += whole.sum(axis=1)
+    return parts
 
 
 def _repeat(block: Values, times: int) -> Values:

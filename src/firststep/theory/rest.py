@@ -16,6 +16,7 @@ from decimal import Decimal, localcontext
 from functools import lru_cache
 from itertools import accumulate, pairwise, repeat
 from operator import mul
+from statistics import NormalDist
 
 import numpy as np
 
@@ -26,6 +27,8 @@ DIGITS = 140
 SHARED_LEVELS = (9, 16, 24)
 # Teacher arguments beyond this have probability 2e-9 and would only pull quadrature nodes into an empty tail.
 REACH = 6.0
+# Fewer samples than this have no tail to speak of.
+FEWEST_SAMPLES = 4
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,11 @@ class RestLaw:
         one, and w, the rest of the step direction: orthonormal in the limit.
     mean, second_moment : float
         First two moments of mu.
+    share, special_share : ndarray (L,), (L',)
+        Variance of the gradient's remainder along an eigenvector of M, in units of its mean over all directions, at
+        the nodes of both laws.
+    noise_excess : ndarray (p, p)
+        What the remainder's covariance between the special directions has beyond these shares.
     """
 
     nodes: Array
@@ -51,11 +59,17 @@ class RestLaw:
     special_vectors: Array
     mean: float
     second_moment: float
+    share: Array
+    special_share: Array
+    noise_excess: Array
 
 
 def point_law(directions: int) -> RestLaw:
     """M = 0, for an activation without a quadratic part or for a rest that is treated as noise."""
-    return RestLaw(np.zeros(1), np.ones(1), np.zeros(directions), np.eye(directions), 0.0, 0.0)
+    one, zero = np.ones(1), np.zeros((directions, directions))
+    return RestLaw(
+        np.zeros(1), one, np.zeros(directions), np.eye(directions), 0.0, 0.0, one, np.ones(directions), zero
+    )
 
 
 @lru_cache(maxsize=64)
@@ -66,6 +80,7 @@ def rest_law(
     output: tuple[float, float] | None,
     levels: int,
     power: int = 1,
+    n_step_samples: int | None = None,
 ) -> RestLaw:
     r"""Law of M from its own equations.
 
@@ -90,6 +105,8 @@ def rest_law(
     power : {1, 2}
         1 for M; 2 for :math:`X^\top \mathrm{diag}(y^2) X/(n_0 E y^2)`, the covariance of the gradient's remainder
         between neurons, seen from the same directions.
+    n_step_samples : int, optional
+        n0: labels are those that so many samples contain (`reach_of`). By default as if there were infinitely many.
 
     Examples
     --------
@@ -102,16 +119,73 @@ def rest_law(
         context.prec = DIGITS
         # Laws of one problem with few more or less nodes share their moments.
         most = next((count for count in SHARED_LEVELS if levels <= count), levels)
-        scalar, special, unit = _moments(teacher, noise_variance, step_ratio, output, 2 * most + 1, power)
+        labels = teacher, noise_variance, output, power * (2 * most + 3), reach_of(n_step_samples)
+        scalar, special, unit = _moments(labels, step_ratio, 2 * most + 1, power)
         nodes, vectors = _gauss([[[m]] for m in scalar], levels)
         special_nodes, special_vectors = _gauss(special, levels)
-        mean, second = float(scalar[1]) / unit, float(scalar[2]) / unit**2
-    return RestLaw(nodes / unit, vectors[:, 0] ** 2, special_nodes / unit, special_vectors, mean, second)
+        moments = [float(m) / unit**k for k, m in enumerate(scalar[:5])]
+        means = [float(x) for x in _label_moments(*labels)[0, 0][:5]]
+    nodes, special_nodes = nodes / unit, special_nodes / unit
+    share, special_share, excess = nodes, special_nodes, np.zeros((len(special[0]),) * 2)
+    if power == 1 and means[2] > 0:
+        covariance = noise_covariance(teacher, noise_variance, step_ratio, output, n_step_samples)
+        quadratic = _noise_shares(moments, means, step_ratio)
+        share, special_share = (np.maximum(np.polyval(quadratic, x), 0.0) for x in (nodes, special_nodes))
+        mean = float(vectors[:, 0] ** 2 @ share)
+        share, special_share = share / mean, special_share / mean
+        excess = covariance - (special_vectors.T * special_share) @ special_vectors
+    return RestLaw(
+        nodes,
+        vectors[:, 0] ** 2,
+        special_nodes,
+        special_vectors,
+        moments[1],
+        moments[2],
+        share,
+        special_share,
+        excess,
+    )
+
+
+def reach_of(n_step_samples: int | None) -> float:
+    """Size of a normal variable that one of n0 samples exceeds on each side; what lies beyond counts as that sample.
+
+    Examples
+    --------
+    >>> print(f"{reach_of(1000):.3f} {reach_of(None):.3f}")
+    3.090 6.000
+    """
+    if n_step_samples is None:
+        return REACH
+    return min(REACH, -NormalDist().inv_cdf(1 / max(n_step_samples, FEWEST_SAMPLES)))
+
+
+def _noise_shares(moments: Sequence[float], labels: Sequence[float], step_ratio: float) -> Array:
+    r"""The remainder's variance along an eigenvector of M as a quadratic function of the eigenvalue, highest first.
+
+    The remainder's covariance is :math:`\Sigma = X^\top \mathrm{diag}(y^2) X/(n_0 E y^2)`. A sample with a large
+    label makes a large eigenvalue of both matrices, with nearly the same eigenvector. The projection on 1, M, M^2
+    follows from
+
+    .. math:: \tfrac1d\mathrm{tr}\,\Sigma M^k
+        = \sum_j \phi_0^j \frac{E y^{2+j}}{E y^2}\, [s^{k-j}]\, \hat m(s)^{j+1},
+        \qquad \hat m(s) = \sum_k s^k\, \tfrac1d\mathrm{tr} M^k
+
+    and leaves 10 to 20 % of the variance's own spread (drawn matrices) [firststep, unified].
+    """
+    third, fourth = step_ratio * labels[3] / labels[2], step_ratio**2 * labels[4] / labels[2]
+    seen = [1.0, moments[1] + third, moments[2] + 2 * third * moments[1] + fourth]
+    gram = np.array([[moments[i + j] for j in range(3)] for i in range(3)])
+    return np.asarray(np.linalg.lstsq(gram, np.array(seen), rcond=None)[0][::-1])
 
 
 @lru_cache(maxsize=64)
 def noise_covariance(
-    teacher: Function, noise_variance: float, step_ratio: float, output: tuple[float, float] | None
+    teacher: Function,
+    noise_variance: float,
+    step_ratio: float,
+    output: tuple[float, float] | None,
+    n_step_samples: int | None = None,
 ) -> Array:
     r"""Covariance of the gradient's remainder between the special directions, in units of a typical direction's.
 
@@ -133,7 +207,7 @@ def noise_covariance(
         context.prec = DIGITS
         # As many as the smallest law asks for, so that both share them.
         order = 2 * SHARED_LEVELS[0] + 3
-        found = _label_moments(teacher, noise_variance, output, order)
+        found = _label_moments(teacher, noise_variance, output, order, reach_of(n_step_samples))
         moments = {key: [float(x) for x in row[:5]] for key, row in found.items()}
     axes = [(1, 0)] if output is None else [(1, 0), (0, 1)]
     square = moments[0, 0][2]
@@ -149,62 +223,125 @@ def noise_covariance(
 
 
 @lru_cache(maxsize=16)
-def _teacher_moments(teacher: Function, order: int) -> list[list[Decimal]]:
-    """E[s(t)^k t^i] for k up to `order`, row i = 0, 1, 2."""
-    breaks = sorted({-REACH, 0.0, REACH, *(k for k in teacher.kinks if abs(k) < REACH)})
-    base, base_weights = np.polynomial.legendre.leggauss(36)
-    nodes: list[float] = []
-    weights: list[float] = []
-    for low, high in pairwise(breaks):
-        points = (low + high) / 2 + (high - low) / 2 * base
-        nodes += points.tolist()
-        weights += ((high - low) / 2 * base_weights * np.exp(-(points**2) / 2)).tolist()
-    total = sum(Decimal(w) for w in weights)
-    values = [Decimal(value) for value in teacher(np.array(nodes)).tolist()]
-    scaled = [Decimal(w) / total for w in weights]
+def _teacher_moments(teacher: Function, order: int, reach: float) -> list[list[Decimal]]:
+    """E[s(t)^k t^i] for k up to `order`, row i = 0, 1, 2; labels beyond the reach are one of their mean square."""
+    nodes, weights = _normal_rule(reach, teacher.kinks)
+    values, columns = teacher(nodes), [weights * nodes**i for i in range(3)]
+    tail, mass = _normal_tail(reach)
+    for side in (-1, 1) if reach < REACH else ():
+        t, y = side * tail, teacher(side * tail)
+        value = math.copysign(math.sqrt(mass @ y**2 / mass.sum()), mass @ (y * np.abs(y)))
+        along, square = mass @ t, mass @ t**2
+        if value:
+            # Of t what keeps E[y t] and E[y t^2].
+            along = mass @ (y * t) / value
+            square = max(mass @ (y * t**2) / value, along**2 / mass.sum())
+        values = np.append(values, value)
+        columns = [np.append(x, last) for x, last in zip(columns, (mass.sum(), along, square), strict=True)]
+    total = sum(map(Decimal, columns[0].tolist()), Decimal(0))
+    powers = [Decimal(value) for value in values.tolist()]
     found: list[list[Decimal]] = []
-    for i in range(3):
-        if i:
-            scaled = [w * Decimal(t) for w, t in zip(scaled, nodes, strict=True)]
-        row, terms = [sum(scaled, Decimal(0))], scaled
+    for column in columns:
+        terms = [Decimal(w) / total for w in column.tolist()]
+        row = [sum(terms, Decimal(0))]
         for _ in range(order):
-            terms = list(map(mul, terms, values))
+            terms = list(map(mul, terms, powers))
             row.append(sum(terms, Decimal(0)))
         found.append(row)
     return found
 
 
-@lru_cache(maxsize=128)
-def _gaussian_shares(k: int) -> list[Decimal]:
-    """k!/((k - 2j)! j! 2^j) for j up to k/2."""
-    whole = (
-        math.factorial(k) // (math.factorial(k - 2 * j) * math.factorial(j) * 2**j) for j in range(k // 2 + 1)
-    )
-    return [Decimal(share) for share in whole]
+def _normal_rule(reach: float, breaks: Sequence[float] = (), count: int = 36) -> tuple[Array, Array]:
+    """Nodes up to the reach and their weights under the normal density, with breaks at 0 and at kinks."""
+    ends = sorted({-reach, 0.0, reach, *(k for k in breaks if abs(k) < reach)})
+    base, base_weights = np.polynomial.legendre.leggauss(count)
+    nodes = np.concatenate([(low + high) / 2 + (high - low) / 2 * base for low, high in pairwise(ends)])
+    lengths = np.concatenate([(high - low) / 2 * base_weights for low, high in pairwise(ends)])
+    return nodes, lengths * np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
+
+
+def normal_points(reach: float, count: int, breaks: Sequence[float] = ()) -> tuple[Array, Array]:
+    """Nodes and weights of a normal variable as n0 samples contain it, `count` of them between two breaks.
+
+    What lies beyond the reach is one value on each side, with the tail's mass and mean square.
+
+    Examples
+    --------
+    >>> nodes, weights = normal_points(3.0, 20)
+    >>> print(f"{nodes.max():.3f} {weights.sum():.6f} {weights @ nodes**2:.6f}")
+    3.294 1.000000 1.000000
+    """
+    nodes, weights = _normal_rule(reach, breaks, count)
+    tail, mass = _normal_tail(reach)
+    end = math.sqrt(mass @ tail**2 / mass.sum()) if reach < REACH else reach
+    rest = mass.sum() if reach < REACH else 0.0
+    weights = np.concatenate([[rest], weights, [rest]])
+    return np.concatenate([[-end], nodes, [end]]), np.asarray(weights / weights.sum())
+
+
+def _normal_tail(reach: float) -> tuple[Array, Array]:
+    """Nodes beyond the reach, on the right, and their weights."""
+    base, weights = np.polynomial.legendre.leggauss(36)
+    nodes = (reach + REACH) / 2 + (REACH - reach) / 2 * base
+    return nodes, (REACH - reach) / 2 * weights * np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
+
+
+@lru_cache(maxsize=16)
+def _normal_moments(order: int, reach: float) -> list[Decimal]:
+    """E xi^k for k up to `order`, xi standard normal but for what lies beyond the reach, which is one value."""
+    if reach >= REACH:
+        return [Decimal(0 if k % 2 else math.prod(range(k - 1, 0, -2))) for k in range(order + 1)]
+    nodes, weights = _normal_rule(reach)
+    tail, mass = _normal_tail(reach)
+    value = math.sqrt(mass @ tail**2 / mass.sum())
+    squares = [Decimal(x) ** 2 for x in (*nodes[nodes > 0].tolist(), value)]
+    terms = [Decimal(w) for w in (*weights[nodes > 0].tolist(), float(mass.sum()))]
+    total = sum(terms, Decimal(0))
+    found: list[Decimal] = []
+    for k in range(order + 1):
+        found.append(Decimal(0) if k % 2 else sum(terms, Decimal(0)) / total)
+        if k % 2 == 0:
+            terms = list(map(mul, terms, squares))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _binomials(k: int) -> list[Decimal]:
+    return [Decimal(math.comb(k, j)) for j in range(k + 1)]
+
+
+Labels = tuple[Function, float, tuple[float, float] | None, int, float]
 
 
 @lru_cache(maxsize=16)
 def _label_moments(
-    teacher: Function, noise_variance: float, output: tuple[float, float] | None, order: int
+    teacher: Function, noise_variance: float, output: tuple[float, float] | None, order: int, reach: float
 ) -> dict[tuple[int, int], list[Decimal]]:
     """E[y^k t^i t2^j] for k up to `order` + 1, y = s(t) + noise - c_1 t2 - (rest of the initial output)."""
     slope = Decimal(output[0]) if output else Decimal(0)
     spread = Decimal(noise_variance) + (slope**2 + Decimal(output[1]) if output else Decimal(0))
-    # E (s + xi)^k = sum_j k!/((k - 2j)! j! 2^j) spread^j s^(k - 2j), xi Gaussian.
-    spreads = list(accumulate(repeat(spread, (order + 1) // 2), mul, initial=Decimal(1)))
-    shares = [list(map(mul, _gaussian_shares(k), spreads)) for k in range(order + 2)]
-    powers = [
-        [sum(map(mul, shares[k], row[k::-2]), Decimal(0)) for k in range(order + 2)]
-        for row in _teacher_moments(teacher, order + 1)
-    ]
-    found = {(i, 0): row for i, row in enumerate(powers)}
-    # Stein in t2, whose covariance with y is -c_1: E[y^k t2] = -c_1 k E[y^(k-1)], and so on.
     zero = Decimal(0)
+    deviations = list(accumulate(repeat(spread.sqrt(), order + 3), mul, initial=Decimal(1)))
+    xi = list(map(mul, deviations, _normal_moments(order + 3, reach)))
+    rows = _teacher_moments(teacher, order + 1, reach)
+
+    def with_noise(row: Sequence[Decimal], power: int) -> list[Decimal]:
+        """E[(s + xi)^k xi^power], xi Gaussian: every second term vanishes."""
+        first = power % 2
+        found = []
+        for k in range(order + 2):
+            terms = map(mul, _binomials(k)[first::2], xi[first + power : k + power + 1 : 2])
+            found.append(sum(map(mul, terms, row[k - first :: -2] if k >= first else []), zero))
+        return found
+
+    found = {(i, 0): with_noise(row, 0) for i, row in enumerate(rows)}
+    # Given xi, t2 has the mean -c_1 xi/spread and the variance 1 - c_1^2/spread.
+    share = slope / spread if spread else zero
     for i in (0, 1):
-        found[i, 1] = [-slope * k * powers[i][k - 1] if k else zero for k in range(order + 2)]
+        found[i, 1] = [-share * x for x in with_noise(rows[i], 1)]
     found[0, 2] = [
-        powers[0][k] + (slope**2 * k * (k - 1) * powers[0][k - 2] if k > 1 else zero)
-        for k in range(order + 2)
+        (1 - share * slope) * a + share**2 * b
+        for a, b in zip(found[0, 0], with_noise(rows[0], 2), strict=True)
     ]
     return found
 
@@ -220,17 +357,12 @@ def _times(left: Series, right: Series) -> Series:
 
 @lru_cache(maxsize=16)
 def _moments(
-    teacher: Function,
-    noise_variance: float,
-    step_ratio: float,
-    output: tuple[float, float] | None,
-    order: int,
-    power: int,
+    law: Labels, step_ratio: float, order: int, power: int
 ) -> tuple[Series, list[list[list[Decimal]]], float]:
     """Moments of mu, and of the matrix-valued law in the directions beta (, W0^T a), w; and the unit of M."""
-    labels = _label_moments(teacher, noise_variance, output, power * (order + 2))
+    labels, output = _label_moments(*law), law[2]
     ratio = Decimal(step_ratio)
-    zero, one = Decimal(0), Decimal(1)
+    zero = Decimal(0)
     # In u = -1/zeta, g = u gamma(u) and g = u (1 - u E[y/(1 + phi0 y g)])^-1 ... read order by order:
     # gamma = 1 + (-u) ... ; the moments of mu are the coefficients of gamma up to sign.
     free = [labels[0, 0][power * (k + 1)] * ratio**k for k in range(order + 1)]
@@ -261,7 +393,17 @@ def _moments(
     axis = _inverse_one_minus([[[zero, *inner[i][j]] for j in range(size)] for i in range(size)], order)
     cross = [form(*a, power + 1) for a in axes]
     own = form(0, 0, 2)
-    # Moments of <u, M^k v>: coefficient of s^(k+1) of <u, (zeta - M)^-1 v>.
+    unit = float(labels[0, 0][2]) if power == 2 else 1.0
+    return moment[:order], _matrix_moments(axis, cross, own), unit
+
+
+def _matrix_moments(axis: list[list[Series]], cross: list[Series], own: Series) -> list[list[list[Decimal]]]:
+    """Moments <u, M^k v> between the axes and w, which is brought to norm one: coefficients of <u, (zeta - M)^-1 v>.
+
+    Given between the axes, and before the Schur complement for w with each axis and with itself.
+    """
+    zero, one = Decimal(0), Decimal(1)
+    size, order = len(axis), len(own) - 1
     raw: list[list[Series]] = [[[] for _ in range(size + 1)] for _ in range(size + 1)]
     mixed = []
     for i in range(size):
@@ -277,17 +419,12 @@ def _moments(
     for i in range(size):
         quad = [a + b for a, b in zip(quad, [zero, *_times(mixed[i], cross[i])[:order]], strict=True)]
     raw[size][size] = quad[1 : order + 1]
-    # The axis w is not normalised yet.
     norm = raw[size][size][0].sqrt()
     scale = [one] * size + [one / norm if norm else zero]
-    return (
-        moment[:order],
-        [
-            [[scale[i] * scale[j] * raw[i][j][k] for j in range(size + 1)] for i in range(size + 1)]
-            for k in range(order)
-        ],
-        float(labels[0, 0][2]) if power == 2 else 1.0,
-    )
+    return [
+        [[scale[i] * scale[j] * raw[i][j][k] for j in range(size + 1)] for i in range(size + 1)]
+        for k in range(order)
+    ]
 
 
 def _free_powers(cumulants: Series, order: int) -> list[Series]:

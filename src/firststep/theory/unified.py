@@ -12,23 +12,46 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firststep import fixedpoint
 from firststep.gaussian import Array, hermite_polynomials
-from firststep.problem import Outcome, Problem, Sizes
+from firststep.numerics import fixedpoint
+from firststep.results import Outcome
+from firststep.setting import NEGLIGIBLE, Problem, Sizes
+from firststep.theory.bars import (
+    BAR_DEGREES,
+    BAR_LOOKS,
+    BAR_SPECIAL,
+    BAR_SPIKE,
+    BAR_TAILS,
+    relative_change,
+    size_variance,
+    wide_bar_note,
+)
 from firststep.theory.coefficients import (
     Geometry,
     Resolution,
     Tables,
-    Values,
     degrees_of,
     geometry_of,
     interpolation,
     is_polynomial,
     row_stretch,
+    special_share,
     spike_strength,
     tables_of,
 )
-from firststep.theory.equations import Answer, answer_at, residual_of, solve_points
+from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, residual_of, solve_points
+from firststep.theory.label_law import label_moments
+from firststep.theory.own_component import knows_own
+from firststep.theory.sectors import HIGHEST, chosen_degree, degree_shares, highest_degree
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the equations are set up: what becomes of the rest of the gradient, and the highest degree with a sector."""
+
+    rest: str
+    highest: int
+
 
 RESTS = ("structured", "noise", "none")
 LADDER = (
@@ -47,13 +70,25 @@ RUNGS = (0.1, 0.3, 0.6)
 CHUNK = 24
 DEGREES = 14
 
-# Hermite degrees of the learned function that are kept.
-LEARNED = 16
-COLUMNS = ("train_error", "test_error", "train_mse", "readout_norm_squared", "degrees_of_freedom")
+# Hermite degrees of the learned function that are kept, and those whose shares are told.
+LEARNED, SHARES = 16, 4
+# Of each point the errors, what else the fit has, and the learned function's coefficients on h_k(beta·x), and those of
+# its mean given z on h_k(z).
+FITTED = ("train_error", "test_error", "train_mse", "readout_norm_squared", "degrees_of_freedom")
+NUMBERS = np.dtype(
+    [(name, float) for name in FITTED]
+    + [(name, float, (LEARNED,)) for name in ("learned", "learned_given_z")]
+    + [("scatter", float, (HIGHEST + 1,))]
+)
 
 
-def _columns(geometry: Geometry, tables: Tables, answer: Answer, ridge: Values) -> Values:
-    r"""`COLUMNS`, then the learned function's coefficients on h_k(beta·x), then those of its mean given z on h_k(z).
+def _errors(numbers: NDArray[np.void]) -> Array:
+    """Train and test error of each point, (B, 2)."""
+    return np.stack([numbers["train_error"], numbers["test_error"]], axis=1)
+
+
+def _numbers(geometry: Geometry, tables: Tables, answer: Answer, ridge: Array) -> NDArray[np.void]:
+    r"""`NUMBERS` for each point, (B,).
 
     The fitted function's projection on a function f of z and g is a leave-one-out average, in which 1/rho cancels:
     with :math:`\beta\cdot x = r z + \sqrt{1-r^2} g` it is :math:`r^k \langle\varphi_0, h_k\rangle +
@@ -63,14 +98,23 @@ def _columns(geometry: Geometry, tables: Tables, answer: Answer, ridge: Values) 
         answer.learned @ (geometry.weights * hermite_polynomials(geometry.z, LEARNED, normalised=True)).T
     )
     r, degree = tables.cosine[:, None], np.arange(LEARNED)
-    slope = np.zeros_like(coefficients[:, 1])
-    slope[:, 1:] = coefficients[:, 1, :-1]
-    along = r**degree * coefficients[:, 0]
-    along = along + np.sqrt(degree * (1 - r**2)) * r ** np.maximum(degree - 1, 0) * slope
-    mse = -(ridge**2) * answer.slope
-    train = ridge * answer.q
-    table = np.stack([train, answer.test_error, mse, (train - mse) / ridge, 1 - ridge * answer.trace], axis=1)
-    return np.concatenate([table, along, coefficients[:, 0]], axis=1)
+    along = np.zeros_like(coefficients[:, 0])
+    coefficients = tables.without_norm(coefficients, geometry.dim)
+    for at, block in enumerate(tables.blocks[: tables.norm_start]):
+        b = block[0]
+        if sum(block) > b:
+            continue
+        ways = np.sqrt([math.comb(k, b) for k in degree[b:]])
+        along[:, b:] += (
+            ways * r ** (degree[b:] - b) * (1 - r**2) ** (b / 2) * coefficients[:, at, : LEARNED - b]
+        )
+    numbers = np.empty(len(ridge), dtype=NUMBERS)
+    for name, values in errors_at(answer, ridge).items():
+        numbers[name] = values
+    numbers["learned"], numbers["learned_given_z"] = along, coefficients[:, 0]
+    numbers["scatter"] = 0.0
+    numbers["scatter"][:, : answer.scatter.shape[1]] = answer.scatter
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -79,7 +123,7 @@ class _Level:
 
     steps: Array  # (B,)
     ridges: Array
-    numbers: Array  # (B, columns)
+    numbers: NDArray[np.void]  # (B,) of NUMBERS
     log_values: Array  # log rho and log(1 + delta), (B, nz + nu)
     z: Array
     u: Array
@@ -90,11 +134,10 @@ class _Level:
         """For each point the solution at the nearest one, interpolated to another geometry's nodes."""
         known = self.log_values[_nearest(self.steps, self.ridges, steps, ridges)]
         nz = len(self.z)
-        parts = [
-            known[:, :nz] @ interpolation(self.z, geometry.z),
-            known[:, nz:] @ interpolation(self.u, geometry.u),
-        ]
-        return np.asarray(np.exp(np.concatenate(parts, axis=1)))
+        samples = known[:, :nz] @ interpolation(self.z, geometry.z)
+        by_own = known[:, nz:].reshape(len(known), len(self.u), -1).swapaxes(1, 2)
+        neurons = (by_own @ interpolation(self.u, geometry.readout)).swapaxes(1, 2).reshape(len(known), -1)
+        return np.asarray(np.exp(np.concatenate([samples, neurons], axis=1)))
 
     def take(self, index: NDArray[Any]) -> "_Level":
         """The same for some of the points."""
@@ -102,20 +145,10 @@ class _Level:
         return replace(self, **{name: getattr(self, name)[index] for name in parts})
 
 
-def _level(
-    problem: Problem,
-    sizes: Sizes,
-    steps: Array,
-    ridges: Array,
-    resolution: Resolution,
-    rest: str,
-    degrees: int,
-    before: _Level | None,
-) -> _Level:
+def _level(geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _Level | None) -> _Level:
     """Solve a list of points (step size, ridge), sorted by step size, at one resolution."""
-    geometry = geometry_of(problem, sizes, resolution, rest, degrees)
     guess = None if before is None else before.start_for(geometry, steps, ridges)
-    numbers: list[Array] = []
+    numbers: list[NDArray[np.void]] = []
     values = np.empty((len(steps), len(geometry.z) + len(geometry.u)))
     rounds, worst = 0, 0.0
     for low in range(0, len(steps), CHUNK):
@@ -129,7 +162,7 @@ def _level(
         elif low:
             start = values[_nearest(steps[:low], ridges[:low], steps[part], ridge)]
         else:
-            start, plain_rounds = _first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
+            start, plain_rounds = first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
         found = solve_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
         rounds = max(rounds, found.iterations)
         answer = answer_at(geometry, tables, found.value)
@@ -138,18 +171,11 @@ def _level(
             found = solve_points(geometry, tables, ridge, found.value, RESIDUAL, 0)
             answer = answer_at(geometry, tables, found.value)
             left = residual_of(geometry, answer.state, ridge)
-        numbers.append(_columns(geometry, tables, answer, ridge))
+        numbers.append(_numbers(geometry, tables, answer, ridge))
         values[part] = found.value
         worst = max(worst, float(left.max()))
     answers = np.concatenate(numbers)
-    return _Level(steps, ridges, answers, np.log(values), geometry.z, geometry.u, rounds, worst)
-
-
-def _first_guess(geometry: Geometry, ridge: Array) -> Array:
-    """rho as if nothing were learned, and a moderate delta."""
-    size = 1 / (ridge * geometry.samples_per_neuron + geometry.problem.activation.second_moment)
-    neurons = np.full((len(ridge), len(geometry.u)), 1.5)
-    return np.concatenate([np.repeat(size[:, None], len(geometry.z), axis=1), neurons], axis=1)
+    return _Level(steps, ridges, answers, np.log(values), geometry.z, geometry.readout, rounds, worst)
 
 
 def _nearest(steps: Array, ridges: Array, new_steps: Array, new_ridges: Array) -> NDArray[np.intp]:
@@ -163,7 +189,7 @@ def _nearest(steps: Array, ridges: Array, new_steps: Array, new_ridges: Array) -
 class _Points:
     """Numbers for a list of points, with the accuracy that was reached."""
 
-    numbers: Array  # (B, columns)
+    numbers: NDArray[np.void]  # (B,) of NUMBERS
     error: Array  # estimated relative error, (B,)
     level: NDArray[np.intp]  # index into LADDER, (B,)
     iterations: int
@@ -183,24 +209,25 @@ class _Points:
 
 
 def _solve_all(
-    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, tolerance: float | None
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, tolerance: float | None
 ) -> _Points:
     """Refine every point until its errors no longer change by more than `tolerance`, or as far as the ladder goes."""
-    wanted, accepted = (TOLERANCE, ACCEPTED) if tolerance is None else (tolerance, tolerance)
-    if problem.initial_output == "order_one" and (steps == 0).any():
-        # Without a step the initial output plays no part.
-        plain = problem.replaced(initial_output="vanishing")
-        still = _solve_all(plain, sizes, steps[steps == 0], ridges[steps == 0], rest, tolerance)
-        moved = _solve_all(problem, sizes, steps[steps > 0], ridges[steps > 0], rest, tolerance)
+    # A draft is drawn without a neuron's own component, which makes it ten times faster.
+    own = knows_own(problem, sizes, way.highest, way.rest) and tolerance != math.inf
+    wanted, accepted = (_aim(own), ACCEPTED) if tolerance is None else (tolerance, tolerance)
+    plain = problem.without_step()
+    if (own or problem.output_law.order_one) and plain != problem and (steps == 0).any():
+        still = _solve_all(plain, sizes, steps[steps == 0], ridges[steps == 0], way, tolerance)
+        moved = _solve_all(problem, sizes, steps[steps > 0], ridges[steps > 0], way, tolerance)
         return still.merged(moved, steps == 0)
     count = len(steps)
-    numbers = np.empty((count, len(COLUMNS) + 2 * LEARNED))
+    numbers = np.empty(count, dtype=NUMBERS)
     error = np.full(count, np.inf)
     reached = np.zeros(count, dtype=np.intp)
     rounds, worst = 0, 0.0
-    spike = spike_strength(problem, sizes, steps, rest)
-    stretch = row_stretch(problem, sizes, steps, rest)
-    polynomial = is_polynomial(spike, sizes, stretch)
+    spike = spike_strength(problem, sizes, steps, way.rest)
+    stretch = row_stretch(problem, sizes, steps, way.rest)
+    polynomial = is_polynomial(spike, sizes, stretch) & (not own)
     first = np.searchsorted(RUNGS, np.maximum(spike, stretch))
     unchecked = math.isinf(wanted)
     if unchecked:
@@ -216,11 +243,12 @@ def _solve_all(
         for step in range(min(rung, len(LADDER) - 2), len(LADDER)):
             if not len(pending):
                 break
-            here = problem, sizes, steps[pending], ridges[pending], LADDER[step], rest, degrees
-            now = _level(*here, neighbours if before is None else before)
+            geometry = geometry_of(problem, sizes, LADDER[step], way.rest, degrees, way.highest, own)
+            known = neighbours if before is None else before
+            now = _level(geometry, way.rest, steps[pending], ridges[pending], known)
             rounds, worst = max(rounds, now.iterations), max(worst, now.residual)
             if before is not None:
-                change = np.abs(now.numbers[:, :2] / before.numbers[:, :2] - 1).max(axis=1)
+                change = np.abs(_errors(now.numbers) / _errors(before.numbers) - 1).max(axis=1)
                 error[pending] = change
                 done = change <= wanted
             else:
@@ -229,20 +257,33 @@ def _solve_all(
             numbers[pending] = now.numbers
             reached[pending] = step
             pending, before = pending[~done], now.take(~done)
+    points = _Points(numbers, error, reached, rounds, worst)
+    _check(points, steps, ridges, accepted)
+    return points
+
+
+def _aim(own: bool) -> float:
+    """The relative change under refinement that is aimed at."""
+    return OWN_TOLERANCE if own else TOLERANCE
+
+
+def _check(points: _Points, steps: Array, ridges: Array, accepted: float) -> None:
+    """Refuse errors that are less accurate than accepted, or not positive."""
+    errors, error = _errors(points.numbers), points.error
     if error.max(initial=0.0) > accepted:
         at = int(error.argmax())
         raise fixedpoint.ConvergenceError(
             f"the unified theory is only stable to {error[at]:.1e} at step_size={steps[at]:.4g}, "
             f"ridge={ridges[at]:.3g}, where {accepted:.1e} was asked for: pass "
             f"tolerance={_rounded_up(error[at]):.0e}, or lower the step size",
-            numbers,
+            errors,
             error,
         )
-    if not (np.isfinite(numbers).all() and (numbers[:, :2] > 0).all()):
+    finite = all(np.isfinite(points.numbers[name]).all() for name in NUMBERS.names or ())
+    if not (finite and (errors > 0).all()):
         raise fixedpoint.ConvergenceError(
-            "the unified theory gave an error that is not positive: raise ridge", numbers, error
+            "the unified theory gave an error that is not positive: raise ridge", errors, error
         )
-    return _Points(numbers, error, reached, rounds, worst)
 
 
 def _rounded_up(value: float) -> float:
@@ -252,7 +293,9 @@ def _rounded_up(value: float) -> float:
 
 # Relative change under refinement that is aimed at, and the largest that is let pass, with a note, unless a tolerance
 # is asked for: heavy-tailed labels make the law of M hard to resolve.
-TOLERANCE, ACCEPTED = 1e-6, 1e-3
+TOLERANCE, ACCEPTED = 1e-6, 5e-2
+# The same aim where neurons are known along z: there are many more of them, and d is small.
+OWN_TOLERANCE = 1e-4
 # Relative residual of the self-consistent equations that is accepted.
 RESIDUAL = 1e-9
 # Residual at which Newton takes its last step, which squares it.
@@ -266,6 +309,7 @@ def solve(
     ridges: Array,
     *,
     rest: str = "structured",
+    degrees: int | None = None,
     tolerance: float | None = None,
 ) -> Outcome:
     r"""Errors at finite size for every step size from 0 to about :math:`\sqrt N` [firststep, unified].
@@ -281,22 +325,29 @@ def solve(
     rest : {"structured", "noise", "none"}
         What becomes of the gradient beyond its rank-one spike: its part linear in the weights is kept (default), all of
         it is taken as independent noise, or it is dropped, which is the model behind the staircase of [Moniri24]_.
+    degrees : int, optional
+        P, the highest Hermite degree of the features that is more than noise; by default as many as samples and neurons
+        resolve. 1 is the theory of proportional sizes.
     tolerance : float, optional
-        Relative change of the errors under refinement that is accepted. By default 1e-6 is aimed at, up to 1e-3 is let
-        pass with a note, and more is an error. Infinity asks for one resolution alone, unchecked: for a draft.
+        Relative change of the errors under refinement that is accepted. By default 1e-6 is aimed at, up to 5e-2 is let
+        pass with a note and counted in the error bar, and more is an error. Infinity asks for one resolution alone,
+        unchecked and without a neuron's own component: for a draft.
 
     Returns
     -------
     Outcome
         Besides the errors: `residual_degree_0` … `residual_degree_13`, what remains in the test error of each Hermite
         degree of the teacher, `residual_higher` for all degrees above, and `residual_spread`, the variance of the
-        fitted function that is no function of beta·x. Their sum and the noise make the test error.
+        fitted function that is no function of beta·x. Their sum and the noise make the test error. Of the spread,
+        `residual_spread_degree_1` … is what the typical directions of each degree's sector add, up to P, and
+        `residual_spread_higher` all beyond; what the step's own directions add is not among them. `learned_t1`,
+        `learned_h2t1` … are the shares of the teacher's coefficients that the fit has: 0 for nothing, 1 for all.
 
     Examples
     --------
     >>> import numpy as np
     >>> setting = Problem("relu", "h1 + h2/sqrt(2)", rows="sphere")
-    >>> outcome = solve(setting, Sizes(1000, 500, 750), np.array([7.943]), np.array([0.1]), rest="noise")
+    >>> outcome = solve(setting, Sizes(1000, 500, 750), np.array([7.943]), np.array([0.1]), rest="noise", degrees=1)
     >>> print(f"{outcome.train_error[0, 0]:.4f} {outcome.test_error[0, 0]:.4f}")
     0.6898 1.5168
     """
@@ -308,25 +359,27 @@ def solve(
     # The untrained network comes along: gains are differences to it.
     steps = np.concatenate([[0.0], step_sizes])
     flat_steps, flat_ridges = (m.ravel() for m in np.meshgrid(steps, ridges, indexing="ij"))
-    points = _solve_all(problem, sizes, flat_steps, flat_ridges, rest, tolerance)
-    cube = points.numbers.reshape(len(steps), len(ridges), -1)
-    values = {name: cube[1:, :, i] for i, name in enumerate(COLUMNS)}
+    way = Way(rest, chosen_degree(sizes, degrees))
+    points = _solve_all(problem, sizes, flat_steps, flat_ridges, way, tolerance)
+    # No step comes first.
+    still, moved = np.split(points.numbers.reshape(len(steps), len(ridges)), [1])
+    values = {name: moved[name] for name in FITTED}
     for name in ("train", "test"):
-        values[f"{name}_gain"] = cube[:1, :, COLUMNS.index(f"{name}_error")] - values[f"{name}_error"]
-    first = len(COLUMNS)
-    along = cube[1:, :, first : first + LEARNED]
+        values[f"{name}_gain"] = still[f"{name}_error"] - moved[f"{name}_error"]
+    along = moved["learned"]
     values |= _split(problem, values["test_error"], along)
-    norm_squared = problem.direction_norm_squared(sizes)
-    values["direction_norm"] = np.array(math.sqrt(norm_squared))
-    values["alignment"] = np.array(float(problem.teacher.hermite(2)[1]) ** 2 / norm_squared)
+    values |= _learned_shares(problem, along) | _scatter_parts(moved["scatter"], way.highest)
+    bars = finite_size_bars(problem, sizes, flat_steps, flat_ridges, way, _errors(points.numbers))
+    unsettled = np.where(np.isfinite(points.error), points.error, 0.0)
+    bars = np.hypot(bars[0], unsettled), np.hypot(bars[1], unsettled)
+    for name, bar in zip(("train_error", "test_error"), bars, strict=True):
+        values[f"{name}_bar"] = bar.reshape(len(steps), len(ridges))[1:] * values[name]
+    values |= _direction(problem, sizes)
     error = points.error.reshape(len(steps), len(ridges))[1:]
     level = points.level.reshape(len(steps), len(ridges))[1:]
-    notes: tuple[str, ...] = ()
-    if tolerance is None and error.max() > TOLERANCE:
-        worst = step_sizes[int(error.max(axis=1).argmax())]
-        notes = (
-            f"errors are stable to {error.max():.0e}, at step_size={worst:.4g}, and not to {TOLERANCE:.0e}",
-        )
+    wide = bars[1].reshape(len(steps), len(ridges))[1:]
+    aim = tolerance or _aim(knows_own(problem, sizes, way.highest, rest))
+    notes = _remarks(sizes, step_sizes, error, aim, wide)
     return Outcome(
         problem,
         sizes,
@@ -337,19 +390,75 @@ def solve(
         notes=notes,
         details={
             "rest": rest,
-            "tolerance": TOLERANCE if tolerance is None else tolerance,
+            "degrees": way.highest,
+            "tolerance": aim,
             "relative_error": error,
             "resolution": [[LADDER[i] for i in row] for row in level],
             "iterations": points.iterations,
             "residual": points.residual,
             "learned": along,
-            "learned_given_z": cube[1:, :, first + LEARNED :],
+            "learned_given_z": moved["learned_given_z"],
         },
     )
 
 
+def _direction(problem: Problem, sizes: Sizes) -> dict[str, Array]:
+    """Length of the step's direction, and its squared cosine with the teacher's."""
+    norm_squared = problem.direction_norm_squared(sizes)
+    alignment = float(problem.teacher.hermite(2)[1]) ** 2 / norm_squared
+    return {"direction_norm": np.array(math.sqrt(norm_squared)), "alignment": np.array(alignment)}
+
+
+def finite_size_bars(
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, errors: Array
+) -> tuple[Array, Array]:
+    r"""Relative half-widths of both errors: what the next order would change [firststep, degrees, eq. 9].
+
+    .. math:: \Big(\frac{a}{\min(n, N, n_0)}\Big)^2 + \Big(\frac{b}{d}\Big)^2
+        + \Big(\frac{c_0 + c_1\omega}{d}\,\frac{L_P - L_1}{\max(L_P, L_1)}\Big)^2
+        + \Big(e\,\frac{\min(n, N)}{D_{P+1}}\Big)^2
+        + \Big(f\,\frac{E y^4}{n_0 (E y^2)^2}\Big)^2 + h^2\epsilon^2
+
+    L_P is the error with P degrees, omega the spike, epsilon what a row has along one special direction beyond 1/d. The
+    numbers a … h are empirical.
+    """
+    moments = label_moments(problem.teacher, problem.noise_variance)
+    kurtosis = float(moments.second[-1, -1]) / moments.square**2 if moments.square > 0 else 0.0
+    tails = (BAR_TAILS * kurtosis / sizes.n_step_samples) ** 2
+    common = size_variance(sizes, way.highest) + tails * (steps > 0)
+    change = np.zeros_like(errors)
+    if way.highest > 1 and degree_shares(sizes, 2)[1] > BAR_LOOKS:
+        try:
+            first = _errors(_solve_all(problem, sizes, steps, ridges, Way(way.rest, 1), math.inf).numbers)
+            change = relative_change(first, errors)
+        except fixedpoint.ConvergenceError:
+            change = np.ones_like(change)
+    distinct, index = np.unique(steps, return_inverse=True)
+    geometry = geometry_of(problem, sizes, LADDER[0], way.rest, 0, 1)
+    special = special_share(geometry, distinct, way.rest)[index]
+    common = common + (BAR_SPECIAL * np.maximum(special - 1 / float(sizes.dim), 0.0)) ** 2
+    # Without a step the initial output plays no part.
+    spike = np.minimum(spike_strength(problem, sizes, steps, way.rest), 1.0) * (steps > 0)
+    reach = (BAR_DEGREES + BAR_SPIKE * spike) / float(sizes.dim)
+    train, test = (np.sqrt(common + (reach * change[:, i]) ** 2) for i in range(2))
+    return train, test
+
+
+def _remarks(sizes: Sizes, step_sizes: Array, error: Array, aim: float, bars: Array) -> tuple[str, ...]:
+    """Sentences on a resolution that was not reached, and on a bar that is wide."""
+    notes: list[str] = []
+    if error.max() > aim:
+        worst = step_sizes[int(error.max(axis=1).argmax())]
+        notes.append(
+            f"errors are stable to {error.max():.0e}, at step_size={worst:.4g}, and not to {aim:.0e}"
+        )
+    return (*notes, *wide_bar_note(sizes, bars))
+
+
 def _split(problem: Problem, test_error: Array, along: Array) -> dict[str, Array]:
     """What is left of each Hermite degree of the teacher in the test error [firststep, unified, eq. 20]."""
+    if problem.teacher.directions > 1:
+        return {"residual_spread": test_error - problem.noise_variance}
     degree = np.arange(LEARNED)
     wanted = problem.teacher.hermite(LEARNED) * np.sqrt([math.factorial(k) for k in degree])
     left = (wanted - along) ** 2
@@ -357,6 +466,21 @@ def _split(problem: Problem, test_error: Array, along: Array) -> dict[str, Array
     parts["residual_higher"] = left[..., DEGREES:].sum(axis=-1) + problem.teacher.tail(LEARNED)
     parts["residual_spread"] = test_error - problem.noise_variance - sum(parts.values())
     return parts
+
+
+def _learned_shares(problem: Problem, along: Array) -> dict[str, Array]:
+    """Of each of the teacher's first Hermite coefficients the share that the fitted function has."""
+    if problem.teacher.directions > 1:
+        return {}
+    wanted = problem.teacher.hermite(SHARES + 1) * np.sqrt([math.factorial(k) for k in range(SHARES + 1)])
+    names = {k: "t1" if k == 1 else f"h{k}t1" for k in range(1, SHARES + 1) if abs(wanted[k]) > NEGLIGIBLE}
+    return {f"learned_{name}": along[..., k] / wanted[k] for k, name in names.items()}
+
+
+def _scatter_parts(scatter: Array, highest: int) -> dict[str, Array]:
+    """The spread of the fitted function by the degree of the sector it is in [firststep, degrees, eq. 10]."""
+    parts = {f"residual_spread_degree_{p}": scatter[..., p - 1] for p in range(1, highest + 1)}
+    return parts | {"residual_spread_higher": scatter[..., highest]}
 
 
 def ridge_slopes(
@@ -378,18 +502,20 @@ def ridge_slopes(
     >>> setting, sizes = Problem("tanh", "identity", noise_std=0.5), Sizes(400, 200, 300)
     >>> train, test = ridge_slopes(setting, sizes, step_size=2.0, ridge=0.1)
     >>> print(f"{train:.3f} {test:.3f}")
-    1.159 0.041
+    1.160 0.042
     """
     steps, ridges = np.array([float(step_size)]), np.array([float(ridge)])
     if step_size == 0:
         problem = problem.replaced(initial_output="vanishing")
-    points = _solve_all(problem, sizes, steps, ridges, rest, tolerance)
+    way = Way(rest, highest_degree(sizes))
+    points = _solve_all(problem, sizes, steps, ridges, way, tolerance)
     spike = spike_strength(problem, sizes, steps, rest)
-    polynomial = bool(is_polynomial(spike, sizes, row_stretch(problem, sizes, steps, rest))[0])
+    own = knows_own(problem, sizes, way.highest, rest)
+    polynomial = bool(is_polynomial(spike, sizes, row_stretch(problem, sizes, steps, rest))[0]) and not own
     degrees = degrees_of(float(spike[0]), sizes) if polynomial else 0
     resolution = LADDER[int(points.level[0])]
-    level = _level(problem, sizes, steps, ridges, resolution, rest, degrees, None)
-    geometry = geometry_of(problem, sizes, resolution, rest, degrees)
+    geometry = geometry_of(problem, sizes, resolution, rest, degrees, way.highest, own)
+    level = _level(geometry, rest, steps, ridges, None)
     tables = tables_of(geometry, steps, rest)
     tilted = ridges * (1 + 1j * COMPLEX_STEP)
     start = np.exp(level.log_values).astype(complex)
@@ -445,7 +571,7 @@ def best_ridge(
     --------
     >>> best = best_ridge(Problem("tanh", "identity", noise_std=0.5), Sizes(400, 200, 300), step_size=2.0)
     >>> print(f"{best.ridge:.3f} {best.test_error:.4f}")
-    0.093 0.5176
+    0.092 0.5178
     """
     grid = np.geomspace(*RIDGE_RANGE, 25)
     scan = solve(problem, sizes, np.array([float(step_size)]), grid, rest=rest, tolerance=1e-3)
@@ -507,7 +633,7 @@ def best_step(
     --------
     >>> best = best_step(Problem("tanh", "tanh(2*x)", noise_std=0.5), Sizes(400, 200, 300))
     >>> print(f"{best.step_size:.0f} {best.ridge:.2f} {best.test_error:.3f}")
-    24 0.38 0.498
+    24 0.38 0.497
     """
     largest = LARGEST_STEP * math.sqrt(sizes.width)
     steps = np.concatenate([[0.0], np.geomspace(0.1, largest, 16)])

@@ -1,0 +1,372 @@
+"""Would a gradient step help on these data? Measured by cross-validation, and predicted by the theory."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from firststep.diagnose.curve import curve_of
+from firststep.diagnose.measure import (
+    CLEAR,
+    DEGREES,
+    MODELS,
+    Measured,
+    Profile,
+    Shape,
+    folds_of,
+    linear_strength,
+    mean_of,
+    measure,
+    predict,
+    profile_of,
+    shape_of,
+)
+from firststep.diagnose.numbers import Number
+from firststep.diagnose.report import WORDS, Diagnosis
+from firststep.diagnose.table import Table, prepare
+from firststep.figures import Figure, Panel, Series
+from firststep.gaussian import Array, hermite_polynomials
+
+# Rows beyond this are not used: the answer would be the same, and take longer.
+MOST_ROWS = 10_000
+# From this many rows or inputs on one repeat of the cross-validation decides as well.
+MANY = 3000
+BINS = 24
+# The theory is believed if it meets the measured errors without a step to this share, and silent if not.
+BELIEVED = 0.15
+# Above this many inputs or samples for each input the theory is not asked: it would take long, or say nothing.
+THEORY_INPUTS = 1500
+# Seconds after which progress is shown.
+PATIENCE = 3.0
+
+
+def diagnose(
+    X: Any,
+    y: Any,
+    *,
+    width: int = 300,
+    activation: str = "tanh",
+    folds: int = 5,
+    repeats: int = 2,
+    random_state: int = 0,
+    keep: Sequence[str] = (),
+    drop_missing: bool = False,
+    curve: bool = False,
+    verbose: bool = False,
+) -> Diagnosis:
+    r"""Whether gradient steps beat random features and linear ridge on these data.
+
+    The errors of the three are measured by repeated cross-validation. The theory is asked about the same sizes, with
+    the effective dimension for d and a teacher whose Hermite coefficients are read off along the learned direction z,
+    from samples that did not learn it:
+
+    .. math:: E[y\,H_k(z)]/\sqrt{k!} = \sqrt{k!}\,c^*_k\,r^k
+
+    with r the cosine between the learned and the true direction [firststep]. It is silent where it does not meet the
+    measured errors without a step.
+
+    Parameters
+    ----------
+    X : array_like (n, d) or DataFrame
+        Inputs. Text columns of a frame become 0/1 columns, gaps get the median and a column that marks them;
+        `notes` says what was done, by column.
+    y : array_like (n,) or str
+        Target, a number or one of 2 to 20 classes; or the name of a column of `X`.
+    width : int
+        Neurons N of the networks.
+    activation : str
+        :math:`\sigma`.
+    folds, repeats : int
+        Of the cross-validation; one repeat from 3000 rows or inputs on.
+    random_state : int
+        Source of the folds and networks.
+    keep : sequence of str
+        Columns that stay, also if they look like row numbers or like the target in other words.
+    drop_missing : bool
+        Whether rows with gaps are left out instead.
+    curve : bool
+        Whether the learning curve is predicted too.
+    verbose : bool
+        Whether progress is shown on standard error when it takes longer than three seconds.
+
+    Returns
+    -------
+    Diagnosis
+        Prints as text; `to_dict` and `to_html` give JSON and a page.
+
+    Examples
+    --------
+    >>> inputs = np.random.default_rng(0).standard_normal((300, 30))
+    >>> found = diagnose(inputs, np.tanh(2 * inputs[:, 0]), width=100, repeats=1)
+    >>> found.verdict[:4], found.direction[0][0]
+    ('Yes:', 'x0')
+    """
+    for name, value, least in (("width", width, 1), ("folds", folds, 2), ("repeats", repeats, 1)):
+        if value != int(value) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    table = prepare(X, y, keep, drop_missing)
+    rng = np.random.default_rng(random_state)
+    notes = list(table.notes)
+    count, dim = table.inputs.shape
+    if count > MOST_ROWS:
+        kept = np.sort(rng.choice(count, MOST_ROWS, replace=False))
+        table = replace(table, inputs=table.inputs[kept], targets=table.targets[kept])
+        notes.append(f"{MOST_ROWS} of {count} rows, drawn at random, are used")
+        count = MOST_ROWS
+    if repeats > 1 and max(count, dim) >= MANY:
+        repeats = 1
+        notes.append("the cross-validation is not repeated: the table is large enough to tell")
+    unit = math.sqrt(float(table.targets.var(axis=0).mean()))
+    targets = (table.targets - table.targets.mean(axis=0)) / unit
+    splits = [folds_of(table.inputs, folds, rng) for _ in range(repeats)]
+    if len(np.unique(splits[0])) < 2:
+        raise ValueError("all rows have the same inputs: there is nothing to learn from them")
+    copies = count - len(np.unique(table.inputs, axis=0))
+    if copies:
+        notes.append(f"{copies} rows have the same inputs as another: copies always fall into one fold")
+    with _progress(len(MODELS) * folds * repeats, verbose) as tick:
+        measured = measure(table.inputs, targets, splits, _maker(dim, width, activation, random_state), tick)
+    found = _found(table, targets, unit, splits, measured, notes, (width, activation, folds))
+    if curve:
+        found = replace(found, curve=curve_of(table, None, (width, activation), True, random_state))
+    return found
+
+
+def _maker(dim: int, width: int, activation: str, seed: int) -> Callable[[str, int], Any]:
+    def make(name: str, repeat: int) -> Any:
+        from firststep.estimator import OneStepRegressor
+
+        if name == "linear_ridge":
+            # The identity makes it ridge regression on the inputs, with the same choice of ridge.
+            return OneStepRegressor(
+                max(dim + 10, 20), "identity", step_size=0, scale=1, bias=0, bend=False, random_state=seed
+            )
+        options: dict[str, Any] = {"step_size": 0} if name == "random_features" else {}
+        return OneStepRegressor(width, activation, random_state=seed + repeat, **options)
+
+    return make
+
+
+@contextmanager
+def _progress(total: int, wanted: bool) -> Iterator[Callable[[], None]]:
+    """Counts fits; shows a bar with the remaining time once it has taken longer than the patience."""
+    if not wanted:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, TimeRemainingColumn
+
+    begun, done = monotonic(), 0
+    bar = Progress(*Progress.get_default_columns()[:-1], TimeRemainingColumn(), console=Console(stderr=True))
+    task = bar.add_task("firststep: fits", total=total)
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        left = (monotonic() - begun) * total / done
+        if left > PATIENCE and not bar.live.is_started:
+            bar.start()
+        bar.update(task, completed=done)
+
+    try:
+        yield tick
+    finally:
+        bar.stop()
+
+
+def _theory(
+    profile: Profile, shape: Shape, count: int, measured: Measured, asked: tuple[int, str, int]
+) -> tuple[dict[str, Number], list[str]]:
+    """What the theory expects, where the measurement does not contradict it, and notes about it."""
+    width, activation, folds = asked
+    predicted, _, lines = predict(profile, shape, count, width, activation, folds)
+    predicted, lines = _believed(predicted, measured.errors, lines)
+    if predicted and _expects(predicted) != _helps(measured.gain("random_features"), measured.share):
+        return {}, ["the theory of one step and the measurement differ: the measurement counts"]
+    return predicted, shape.notes() * bool(predicted) + lines
+
+
+def _found(
+    table: Table,
+    targets: Array,
+    unit: float,
+    splits: Sequence[Any],
+    measured: Measured,
+    notes: list[str],
+    asked: tuple[int, str, int],
+) -> Diagnosis:
+    """The answers put together, and the theory's beside them where it has one."""
+    count, dim = table.inputs.shape
+    scaled = (table.inputs - table.inputs.mean(axis=0)) / table.inputs.std(axis=0)
+    # Of several classes the one of the largest variance is looked at along a direction.
+    column = int(targets.var(axis=0).argmax())
+    target = targets[:, column] / targets[:, column].std()
+    if count <= dim:
+        notes.append(f"{count} samples are fewer than {dim} inputs: the linear part is a rough estimate")
+    shape = shape_of(scaled)
+    linear = linear_strength(scaled, target)
+    profile = profile_of(scaled, target, splits, shape.effective_dimension, linear)
+    errors = measured.errors
+    predicted: dict[str, Number] = {}
+    if targets.shape[1] > 1:
+        notes.append("the theory is not asked about more than two classes")
+    elif dim > THEORY_INPUTS:
+        notes.append(f"the theory is not asked about {dim} inputs: that takes minutes")
+    else:
+        predicted, lines = _theory(profile, shape, count, measured, asked)
+        notes += lines
+    largest = np.argsort(-np.abs(profile.direction))[:8]
+    found = Diagnosis(
+        verdict="",
+        target=table.target_name,
+        classes=table.classes,
+        unit=unit,
+        n_samples=count,
+        n_inputs=dim,
+        linear_strength=linear,
+        noise_floor=profile.noise,
+        effective_dimension=shape.effective_dimension,
+        excess_kurtosis=shape.excess_kurtosis,
+        norm_spread=shape.norm_spread,
+        direction=tuple((table.names[i], float(profile.direction[i])) for i in largest),
+        degrees=profile.degrees,
+        teacher=profile.teacher,
+        measured=errors,
+        gain=measured.gain("random_features"),
+        gain_over_linear=measured.gain("linear_ridge"),
+        predicted=predicted,
+        step_size=measured.step_size,
+        step_share=measured.share,
+        notes=tuple(notes),
+        figure=_figure(profile, target, errors, predicted, table.target_name),
+    )
+    return replace(found, verdict=_verdict(found))
+
+
+def _believed(
+    predicted: dict[str, Number], errors: Mapping[str, Number], lines: list[str]
+) -> tuple[dict[str, Number], list[str]]:
+    """The theory's answer if it describes what was measured without a step; else a sentence in its place."""
+    for model in ("linear_ridge", "random_features"):
+        if model not in predicted:
+            return {}, lines
+        told, seen = predicted[model], errors[model]
+        bar = told.stderr if math.isfinite(told.stderr) else 0.0
+        if abs(told.value - seen.value) > BELIEVED * seen.value + CLEAR * seen.stderr or bar > 0.25:
+            return {}, [
+                f"the theory does not describe this table: it says {told} for {WORDS[model]}, measured {seen}; "
+                "so it says nothing of the step"
+            ]
+    return predicted, lines
+
+
+def _expects(predicted: Mapping[str, Number]) -> bool:
+    """Whether the theory expects a gain that it can tell from none."""
+    still, moved = predicted["random_features"], predicted["one_step"]
+    bar = moved.stderr if math.isfinite(moved.stderr) else 0.0
+    return still.value - moved.value > max(0.01, bar)
+
+
+def _helps(gain: Number, share: float) -> bool:
+    """Whether steps were taken and lower the error beyond its noise."""
+    return gain.value > CLEAR * gain.stderr and share > 0
+
+
+def _verdict(found: Diagnosis) -> str:
+    """Yes or no, by how much, what is simpler, and what the theory adds."""
+    before, after = found.measured["random_features"], found.measured["one_step"]
+    line, gain, over = found.measured["linear_ridge"], found.gain, found.gain_over_linear
+    share = 100 * gain.value / before.value if before.value > 0 else 0.0
+    change = f"R² {1 - before.value:.3f} without, {1 - after.value:.3f} with"
+    if not found.classes:
+        change += f"; root error {found.root('random_features'):.3g} and {found.root('one_step'):.3g}"
+        change += f" in the unit of {found.target}"
+    helps = _helps(gain, found.step_share)
+    if helps:
+        spread = 100 * gain.stderr / before.value
+        sentences = [
+            f"Yes: steps lower the error of random features by {share:.0f} ± {max(spread, 0.5):.0f} % ({change})."
+        ]
+    elif found.step_share == 0:
+        sentences = [f"No: no step is taken, random features are as good ({change})."]
+    elif gain.value < -CLEAR * gain.stderr:
+        sentences = [f"No: steps raise the error of random features by {-share:.0f} % ({change})."]
+    else:
+        sentences = [f"No: what steps change, {gain}, is within its noise ({change})."]
+    if over.value > CLEAR * over.stderr:
+        sentences.append(f"Linear ridge is worse (R² {1 - line.value:.3f}).")
+    elif over.value < -CLEAR * over.stderr:
+        sentences.append(f"Linear ridge is better still (R² {1 - line.value:.3f}): use that.")
+    else:
+        sentences.append(
+            f"Linear ridge (R² {1 - line.value:.3f}) does as well within the noise, and is simpler."
+        )
+    if found.predicted:
+        told = found.predicted["random_features"].value - found.predicted["one_step"].value
+        words = f"a fall by {told:.2f} of the variance" if helps else "no gain"
+        sentences.append(f"The theory of one step expects {words} too.")
+    return " ".join(sentences)
+
+
+def _figure(
+    profile: Profile,
+    target: Array,
+    errors: Mapping[str, Number],
+    predicted: Mapping[str, Number],
+    name: str,
+) -> Figure:
+    order = np.argsort(profile.z)
+    bins = np.array_split(order, min(BINS, len(order) // 8))
+    centres = [float(profile.z[part].mean()) for part in bins]
+    means = [mean_of(target[part]) for part in bins]
+    grid = np.linspace(centres[0], centres[-1], 101)
+    ranks = np.interp(grid, np.sort(profile.z), (np.arange(len(order)) + 0.5) / len(order))
+    from scipy.special import ndtri
+
+    basis = hermite_polynomials(ndtri(ranks), DEGREES + 1, normalised=True)[1:]
+    kept = [d.value if abs(d.value) > CLEAR * d.stderr else 0.0 for d in profile.degrees]
+    curve = np.asarray(kept) @ basis
+    shown = ", ".join(str(k) for k, value in enumerate(kept, 1) if value) or "none"
+    along = Panel(
+        (
+            Series("line", x=tuple(grid), y=tuple(curve), label=f"Hermite degrees {shown}"),
+            Series(
+                "points",
+                x=tuple(centres),
+                y=tuple(m.value for m in means),
+                error=tuple(m.stderr for m in means),
+                label="means of samples that did not learn the direction",
+                role="simulation",
+            ),
+        ),
+        x_label="z, along the learned direction",
+        y_label=f"{name} (standardised)",
+    )
+    places = tuple(float(i) for i in range(len(MODELS)))
+    series = [
+        Series(
+            "points",
+            x=places,
+            y=tuple(errors[m].value for m in MODELS),
+            error=tuple(errors[m].stderr for m in MODELS),
+            label="measured ± 1 standard error",
+            role="simulation",
+        )
+    ]
+    if predicted:
+        series.append(
+            Series(
+                "marks", x=places, y=tuple(predicted[m].value for m in MODELS), label="theory", role="theory"
+            )
+        )
+    compared = Panel(
+        tuple(series),
+        y_label="error / variance of target",
+        x_range=(-0.7, 2.7),
+        x_names=tuple(WORDS[model] for model in MODELS),
+    )
+    return Figure(f"One gradient step on {name}", (along, compared))

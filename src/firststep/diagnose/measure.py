@@ -1,0 +1,237 @@
+"""Errors by cross-validation, what the data look like to the theory, and what the theory says of them."""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firststep.diagnose.numbers import Number
+from firststep.gaussian import Array, hermite_polynomials
+from firststep.setting import Problem, Sizes
+
+MODELS = ("linear_ridge", "random_features", "one_step")
+DEGREES = 4
+# A number of standard errors that is taken as a difference.
+CLEAR = 2.0
+# Steps, in units of sqrt(N), and ridges among which the theory's best is looked for.
+THEORY_STEPS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
+THEORY_RIDGES = tuple(np.geomspace(1e-4, 10.0, 11).tolist())
+
+
+def folds_of(inputs: Array, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Random folds in which equal rows stay together."""
+    _, group = np.unique(inputs, axis=0, return_inverse=True)
+    group = group.ravel()
+    place = rng.permutation(int(group.max()) + 1)
+    return np.asarray(place[group] % count, dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How far the inputs are from an isotropic Gaussian."""
+
+    effective_dimension: float
+    excess_kurtosis: float
+    norm_spread: float
+    dim: int
+
+    def notes(self) -> list[str]:
+        """Where the inputs are not what the theory assumes."""
+        found = []
+        if self.effective_dimension < 0.5 * self.dim:
+            found.append(
+                f"the inputs are correlated: like {self.effective_dimension:.3g} independent ones; "
+                "the theory's numbers are for that many"
+            )
+        if self.excess_kurtosis > 3 or self.norm_spread > 4:
+            found.append(
+                "the inputs have heavier tails than the Gaussian of the theory: "
+                "its numbers are a guide at best; consider transforming skewed columns"
+            )
+        return found
+
+
+def shape_of(scaled: Array) -> Shape:
+    """Effective dimension (tr C)^2/tr C^2, less the part of tr C^2 that n samples add, and two measures of tails."""
+    count, dim = scaled.shape
+    smaller = scaled @ scaled.T / count if count < dim else scaled.T @ scaled / count
+    square = float((smaller**2).sum())
+    effective = dim**2 / max(square - dim**2 / count, dim**2 / min(count, dim) ** 2, float(dim))
+    norms = (scaled**2).sum(axis=1)
+    kurtosis = float(np.median((scaled**4).mean(axis=0))) - 3
+    return Shape(
+        float(np.clip(effective, 1.0, dim)), kurtosis, float(norms.var() / (2 * dim**2 / effective)), dim
+    )
+
+
+def linear_strength(scaled: Array, target: Array) -> Number:
+    """Variance that is linear in the inputs, for a target of variance one.
+
+    With samples to spare it is the adjusted R^2 of least squares; else |b|^2 - d/n with b = X^T y/n, which takes the
+    inputs to be uncorrelated.
+    """
+    count, dim = scaled.shape
+    if count > 1.5 * dim + 1:
+        residual = target - scaled @ np.linalg.lstsq(scaled, target, rcond=None)[0]
+        explained = 1 - float(residual @ residual) / (count - dim - 1)
+    else:
+        pull = scaled.T @ target / count
+        explained = (float(pull @ pull) - dim / count) * count / (count + 1)
+    explained = float(np.clip(explained, 0.0, 1.0))
+    spread = math.sqrt((4 * explained * (1 - explained) ** 2 + 2 * dim / count) / count)
+    return Number(explained, spread)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Squared errors (n,) of each model, averaged over outputs and repeats; the share of folds that took a step."""
+
+    squares: Mapping[str, Array]
+    step_size: float
+    share: float
+
+    @property
+    def errors(self) -> dict[str, Number]:
+        """Mean squared error of each model."""
+        return {model: mean_of(self.squares[model]) for model in MODELS}
+
+    def gain(self, model: str) -> Number:
+        """By how much the error is below that of another model, sample by sample."""
+        return mean_of(self.squares[model] - self.squares["one_step"])
+
+
+def measure(
+    inputs: Array,
+    targets: Array,
+    splits: Sequence[NDArray[np.intp]],
+    make: Callable[[str, int], Any],
+    tick: Callable[[], None] = lambda: None,
+) -> Measured:
+    """Squared errors of each sample by cross-validation; `make` gives the model of a name and a repeat."""
+    squares = {model: np.zeros(len(targets)) for model in MODELS}
+    steps = []
+    for repeat, folds in enumerate(splits):
+        for fold in np.unique(folds):
+            train, test = folds != fold, folds == fold
+            for name in MODELS:
+                model = make(name, repeat).fit(inputs[train], targets[train])
+                missed = targets[test] - model.predict(inputs[test])
+                squares[name][test] += (missed**2).mean(axis=1) / len(splits)
+                tick()
+            steps.append(model.step_size_)
+    return Measured(squares, float(np.median(steps)), float(np.mean(np.array(steps) > 0)))
+
+
+def mean_of(values: Array) -> Number:
+    """Mean with its standard error."""
+    return Number(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The target along the learned direction, on samples that did not learn it."""
+
+    z: Array
+    direction: Array
+    degrees: tuple[Number, ...]
+    teacher: tuple[float, ...]
+    noise: Number
+
+
+def profile_of(
+    scaled: Array, target: Array, splits: Sequence[NDArray[np.intp]], effective: float, linear: Number
+) -> Profile:
+    """The target along b, from samples that did not learn it."""
+    from scipy.special import ndtri
+
+    folds = splits[0]
+    count = len(target)
+    pulls = [(fold, scaled[folds != fold].T @ target[folds != fold]) for fold in np.unique(folds)]
+    z = np.empty(count)
+    for fold, pull in pulls:
+        along = scaled[folds == fold] @ pull
+        z[folds == fold] = along / (np.std(scaled[folds != fold] @ pull) or 1.0)
+    direction = scaled.T @ target
+    direction /= np.linalg.norm(direction) or 1.0
+    # Ranks in place of values: the polynomials are orthogonal whatever the distribution of z.
+    ranks = np.argsort(np.argsort(z, kind="stable"), kind="stable")
+    normal = ndtri((ranks + 0.5) / count)
+    basis = hermite_polynomials(normal, DEGREES + 1, normalised=True)[1:]
+    degrees = tuple(mean_of(target * row) for row in basis)
+    # Cosine between learned and true direction, for the share of samples that learned it.
+    learners = count * (1 - 1 / len(pulls))
+    signal = max(linear.value, 1e-12)
+    cosine = math.sqrt(signal / (signal + effective / learners))
+    shares = []
+    for k, found in enumerate(degrees, 1):
+        # The linear part is known better from all inputs; others count where they are more than noise.
+        share = math.sqrt(linear.value) if k == 1 else found.value / cosine**k
+        shares.append(share if k == 1 or abs(found.value) > CLEAR * found.stderr else 0.0)
+    total = sum(share**2 for share in shares)
+    if total > 1:
+        # More than all of the variance: the correction for the direction's error went too far.
+        shares = [share / math.sqrt(total) for share in shares]
+        total = 1.0
+    spread = math.sqrt(
+        linear.stderr**2 + sum((2 * s * d.stderr) ** 2 for s, d in zip(shares[1:], degrees[1:], strict=True))
+    )
+    teacher = (0.0, *(share / math.sqrt(math.factorial(k)) for k, share in enumerate(shares, 1)))
+    return Profile(z, direction, degrees, teacher, Number(1 - total, spread))
+
+
+def predict(
+    profile: Profile, shape: Shape, count: int, width: int, activation: str, folds: int
+) -> tuple[dict[str, Number], float, list[str]]:
+    """The theory's best errors, with the change that one standard error of the teacher's size makes."""
+    from firststep.numerics.fixedpoint import ConvergenceError
+    from firststep.theory.limits.bounds import best_linear_ridge
+    from firststep.theory.unified import solve
+
+    # The theory's neurons have no biases of their own; one for all gives an odd activation its even parts.
+    biased = f"{activation}(x + 1)" if activation.isidentifier() else activation
+    samples = max(2, round(count * (1 - 1 / folds)))
+    sizes = Sizes(samples, max(1, round(shape.effective_dimension)), width)
+    steps = np.array(THEORY_STEPS) * math.sqrt(width)
+
+    def errors(noise: float) -> tuple[dict[str, float], float]:
+        signal = math.sqrt(max(1 - noise, 0.0) / max(1 - profile.noise.value, 1e-12))
+        series = [signal * c for c in profile.teacher]
+        problem = Problem(biased, series, noise_std=math.sqrt(noise))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            outcome = solve(problem, sizes, steps, np.array(THEORY_RIDGES), tolerance=1e-2)
+            linear = float(best_linear_ridge(problem, sizes).test_error[0])
+        best = outcome.test_error.min(axis=1)
+        # Nothing is ever worse than the mean, which a large ridge gives.
+        found = {"linear_ridge": linear, "random_features": float(best[0]), "one_step": float(best.min())}
+        return {name: min(value, 1.0) for name, value in found.items()}, float(steps[int(best.argmin())])
+
+    if abs(profile.teacher[1]) < 1e-3:
+        line = (
+            "the inputs say nothing linear about the target: to leading order one step then gains nothing, "
+            "but it can find the direction of an even target if there are many samples for each input"
+        )
+        return dict.fromkeys(MODELS, Number(1.0)), 0.0, [line]
+    low, high = (
+        float(np.clip(profile.noise.value + sign * profile.noise.stderr, 1e-3, 0.999)) for sign in (-1, 1)
+    )
+    try:
+        middle, best_step = errors(float(np.clip(profile.noise.value, 1e-3, 0.999)))
+        ends = [errors(low)[0], errors(high)[0]]
+    except (ConvergenceError, ArithmeticError, np.linalg.LinAlgError) as error:
+        return {}, math.nan, [f"the theory has no answer at these sizes ({error})"]
+    lines = []
+    if samples > sizes.dim**1.5:
+        lines.append(
+            f"{samples} samples are many for {sizes.dim} inputs: random features then learn more than the linear part "
+            "that the theory gives them"
+        )
+    return (
+        {model: Number(middle[model], abs(ends[1][model] - ends[0][model]) / 2) for model in MODELS},
+        best_step,
+        lines,
+    )

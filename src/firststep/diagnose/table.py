@@ -1,0 +1,459 @@
+"""Tables as they are: read, made into numbers, and everything that was done to them said by column."""
+
+import difflib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firststep.arrays.checks import LARGEST_VALUE, dominant_row
+from firststep.gaussian import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
+SEPARATORS = (",", ";", "\t", "|")
+FEWEST_ROWS = 20
+# A text column becomes one column of 0 and 1 for each of its values, if there are no more than this.
+MOST_LEVELS = 20
+# Names in a message.
+MOST_NAMES = 20
+# Share of the entries that must read as numbers, or dates, for a column of text to be one of them.
+MOSTLY = 0.95
+# A column that follows the target this closely is taken for the target in other words.
+LEAK = 0.9999
+ID_NAME = re.compile(r"(^|[_\s])(id|idx|index|key|uuid|guid|rowid)$|^unnamed: 0$|[a-z]I[dD]$", re.IGNORECASE)
+BLANK = "(blank)"
+# Linear ridge on more inputs would take gigabytes and hours.
+MOST_INPUTS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Inputs (n, d) and targets (n, k) without gaps; the classes, if there are any; and what was done."""
+
+    inputs: Array
+    targets: Array
+    names: tuple[str, ...]
+    target_name: str
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_table(path: str | PathLike[str]) -> "pd.DataFrame":
+    """A table as a pandas data frame: CSV with any of the usual separators, Parquet, or the first sheet of .xlsx."""
+    place = Path(path)
+    kind = place.suffix.lower()
+    if kind not in KINDS:
+        raise ValueError(f"the data must be one of {', '.join(KINDS)}, got {str(path)!r}")
+    if not place.is_file():
+        raise ValueError(f"there is no file {str(path)!r}")
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("reading tables needs pandas: install firststep[data]") from error
+    try:
+        if kind == ".xlsx":
+            return pd.read_excel(place, engine="openpyxl")
+        if kind in (".parquet", ".pq"):
+            return pd.read_parquet(place)
+        encoding = _encoding(place)
+        return pd.read_csv(place, sep=_separator(place, encoding), encoding=encoding, skipinitialspace=True)
+    except ImportError as error:
+        if kind == ".xlsx":
+            raise ImportError(
+                "reading .xlsx needs openpyxl: pip install openpyxl, or save the sheet as CSV"
+            ) from error
+        raise ImportError("reading Parquet needs pyarrow: install firststep[data]") from error
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{str(path)!r} cannot be read as a table: {error}") from error
+
+
+def _encoding(place: Path) -> str:
+    with place.open("rb") as file:
+        head = file.read(2**16)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    try:
+        # A character may be cut at the end.
+        head.decode("utf-8-sig", errors="strict") if len(head) < 2**16 else head[:-4].decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8-sig"
+
+
+def _separator(place: Path, encoding: str) -> str:
+    """The separator that divides the first lines into the most columns, equally many in each."""
+    with place.open(encoding=encoding) as file:
+        lines = [line for line in (next(file, "") for _ in range(20)) if line.strip()]
+    best, most = ",", 0
+    for separator in SEPARATORS:
+        # What is quoted does not divide.
+        counts = {re.sub(r'"[^"]*"', "", line).count(separator) for line in lines}
+        if len(counts) == 1 and (count := counts.pop()) > most:
+            best, most = separator, count
+    return best
+
+
+def unknown_column(name: str, columns: Sequence[str]) -> str:
+    """A sentence that says which columns there are, and which one may be meant.
+
+    Examples
+    --------
+    >>> unknown_column("prize", ["price", "size"])
+    "there is no column 'prize' (perhaps 'price'?); the columns are price, size"
+    """
+    close = difflib.get_close_matches(name, columns, n=1)
+    meant = f" (perhaps {close[0]!r}?)" if close else ""
+    rest = f" … ({len(columns)} in all)" if len(columns) > MOST_NAMES else ""
+    return f"there is no column {name!r}{meant}; the columns are {', '.join(columns[:MOST_NAMES])}{rest}"
+
+
+def prepare(inputs: Any, target: Any, keep: Sequence[str] = (), drop_missing: bool = False) -> Table:
+    """Numbers without gaps, and a sentence about everything that was changed.
+
+    Columns named in `keep` stay, also if they look like row numbers or like the target in other words.
+    """
+    name = "y"
+    if hasattr(inputs, "columns"):
+        _check_names([str(column) for column in inputs.columns])
+        if isinstance(target, str):
+            if target not in inputs.columns:
+                raise ValueError(unknown_column(target, [str(column) for column in inputs.columns]))
+            name, inputs, target = target, inputs.drop(columns=[target]), inputs[target]
+        else:
+            name = str(getattr(target, "name", None) or "y")
+    elif isinstance(target, str):
+        raise ValueError(f"y={target!r} names a column, but X is not a data frame")
+    if len(np.shape(inputs)) == 2:
+        _check_count(np.shape(inputs)[1], "columns")
+    work = _Work(keep=tuple(keep))
+    values, classes = _target(target, name, work)
+    known: NDArray[np.bool_] = np.asarray(np.isfinite(values).all(axis=1))
+    if len(values) != len(inputs):
+        raise ValueError(f"X has {len(inputs)} rows and y has {len(values)}: they must be equally many")
+    if not known.all():
+        work.notes.append(
+            f"{int((~known).sum())} of {len(known)} rows have no {name!r}: they cannot teach and are left out"
+        )
+    if hasattr(inputs, "columns"):
+        matrix, names = work.encode(inputs[known] if not known.all() else inputs)
+    else:
+        matrix, names = work.plain(inputs, known)
+    _check_count(matrix.shape[1], "columns of numbers")
+    rows, values = np.flatnonzero(known) + 1, values[known]
+    if drop_missing:
+        full = ~work.had_gap if work.had_gap is not None else np.ones(len(values), dtype=bool)
+        if not full.all():
+            work.notes.append(f"{int((~full).sum())} rows with gaps are left out, as asked")
+        matrix, values, rows = matrix[full], values[full], rows[full]
+    if len(values) < FEWEST_ROWS:
+        raise ValueError(f"at least {FEWEST_ROWS} rows with a target are needed, got {len(values)}")
+    target_names = [name] * values.shape[1]
+    _check_squares(matrix, names, rows)
+    _check_squares(values, target_names, rows)
+    if np.ptp(values, axis=0).max() <= 1e-13 * np.abs(values).max():
+        raise ValueError(f"the target {name!r} is constant: there is nothing to predict")
+    matrix, names = work.pruned(matrix, names, values)
+    work.notes += [*_dominated(matrix, names, rows), *_dominated(values, target_names, rows)]
+    return Table(matrix, values, names, name, classes, tuple(work.notes))
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Refuse names that mean two columns."""
+    twice = (
+        next((name for name in names if names.count(name) > 1), None)
+        if len(set(names)) < len(names)
+        else None
+    )
+    if twice is not None:
+        raise ValueError(f"{names.count(twice)} columns are called {twice!r}: give each a name of its own")
+
+
+def _check_count(count: int, what: str) -> None:
+    """Refuse a table that is too wide, before anything is made of it."""
+    if count > MOST_INPUTS:
+        raise ValueError(
+            f"the table has {count} {what}, and at most {MOST_INPUTS} are diagnosed: leave out those that "
+            "hardly matter, or put components in their place"
+        )
+
+
+def _check_squares(matrix: Array, names: Sequence[str], rows: NDArray[np.intp]) -> None:
+    """Refuse numbers whose squares are none, with their row and column."""
+    wrong = np.abs(matrix) > LARGEST_VALUE
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"{names[column]!r} has {matrix[row, column]:g} in row {rows[row]} of the data, which cannot be squared: "
+            "rescale the column, or leave the row out"
+        )
+    largest = np.abs(matrix).max(axis=0, initial=0.0)
+    tiny = (largest > 0) & (largest < 1 / LARGEST_VALUE)
+    if tiny.any():
+        column = int(tiny.argmax())
+        raise ValueError(
+            f"{names[column]!r} has no number above {largest[column]:g}, whose square is none: rescale the column"
+        )
+
+
+def _dominated(matrix: Array, names: Sequence[str], rows: NDArray[np.intp]) -> list[str]:
+    """A sentence if one row makes nearly all of a column's variance."""
+    found = dominant_row(matrix)
+    if found is None:
+        return []
+    row, column, share = found
+    return [
+        f"row {rows[row]} of the data, with {matrix[row, column]:g}, makes {math.floor(100 * share)} % of the variance "
+        f"of {names[column]!r} and decides what is found: look whether it is a mistake, or leave it out"
+    ]
+
+
+@dataclass(eq=False)
+class _Work:
+    """Columns as numbers, and the notes about them."""
+
+    keep: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    had_gap: NDArray[np.bool_] | None = None
+
+    def plain(self, inputs: Any, known: NDArray[np.bool_]) -> tuple[Array, tuple[str, ...]]:
+        """A matrix of numbers, gaps filled."""
+        try:
+            matrix = np.array(inputs, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "X must hold numbers; pass a pandas data frame to have text columns encoded"
+            ) from error
+        if matrix.ndim != 2:
+            raise ValueError(f"X must have two dimensions, (samples, inputs); got shape {matrix.shape}")
+        columns, names = [], []
+        for place, column in enumerate(matrix[known].T):
+            for values, name in self.filled(column, f"x{place}"):
+                columns.append(values)
+                names.append(name)
+        return np.column_stack(columns) if columns else np.empty((int(known.sum()), 0)), tuple(names)
+
+    def filled(self, values: Array, name: str) -> list[tuple[Array, str]]:
+        """The column with its median in the gaps, and a column that marks them."""
+        missing = ~np.isfinite(values)
+        if not missing.any():
+            return [(values, name)]
+        if missing.all():
+            self.notes.append(f"{name!r} is empty and left out")
+            return []
+        self.had_gap = missing if self.had_gap is None else self.had_gap | missing
+        self.notes.append(
+            f"{name!r} has {int(missing.sum())} gaps: they get the median, and a column of 0 and 1 that marks them"
+        )
+        return [
+            (np.where(missing, np.median(values[~missing]), values), name),
+            (missing.astype(float), f"{name} is blank"),
+        ]
+
+    def encode(self, frame: Any) -> tuple[Array, tuple[str, ...]]:
+        """Columns of a frame: numbers, numbers written as text, dates, and text of few values."""
+        found: list[tuple[Array, str]] = []
+        for place, label in enumerate(frame.columns):
+            column, name = frame.iloc[:, place], str(label)
+            if self._is_id(column, name):
+                self.notes.append(f"{name!r} numbers the rows and is left out (keep it by --keep {name!r})")
+            elif column.dtype.kind in "biuf":
+                values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+                found += self.filled(values, name)
+            else:
+                found += self.text(column, name)
+        if not found:
+            raise ValueError(
+                "no column holds numbers or text of few values: there is nothing to predict from"
+            )
+        return np.column_stack([values for values, _ in found]), tuple(name for _, name in found)
+
+    def _is_id(self, column: Any, name: str) -> bool:
+        if name in self.keep or column.dtype.kind not in "iufO" or column.isna().any():
+            return False
+        if column.nunique() < len(column):
+            return False
+        if column.dtype.kind in "iuf":
+            values = column.to_numpy(dtype=np.float64)
+            if (values != np.round(values)).any():
+                return False
+            counts_up = len(values) >= FEWEST_ROWS and bool((np.diff(values) == 1).all())
+            return counts_up or bool(ID_NAME.search(name))
+        return bool(ID_NAME.search(name))
+
+    def text(self, column: Any, name: str) -> list[tuple[Array, str]]:
+        """A column of text or dates."""
+        present = np.array(column.notna())
+        if column.dtype.kind in "mM":
+            return self.filled(_days(column), self._dated(name))
+        words = column.astype(str).str.strip().to_numpy(dtype=object)
+        present &= words != ""
+        numbers, what = numbers_of(words, present)
+        if numbers is not None:
+            self.notes.append(f"{name!r} is text that is read as numbers{what}")
+            return self.filled(numbers, name)
+        levels = sorted(set(words[present]))
+        if len(levels) > MOST_LEVELS:
+            days = _dates(words, present)
+            if days is not None:
+                return self.filled(days, self._dated(name))
+            self.notes.append(f"{name!r} is text of {len(levels)} different values and is left out")
+            return []
+        if not levels:
+            self.notes.append(f"{name!r} is empty and left out")
+            return []
+        found = [((words == level) & present, f"{name}={level}") for level in levels[1:]]
+        blanks = int((~present).sum())
+        if blanks:
+            found.append((~present, f"{name}={BLANK}"))
+            self.had_gap = ~present if self.had_gap is None else self.had_gap | ~present
+        also = f", one of them for its {blanks} blanks" if blanks else ""
+        if found:
+            many = "a column" if len(found) == 1 else f"{len(found)} columns"
+            self.notes.append(f"text column {name!r} becomes {many} of 0 and 1{also}")
+        return [(flags.astype(float), label) for flags, label in found]
+
+    def _dated(self, name: str) -> str:
+        self.notes.append(f"{name!r} holds dates: it becomes a number of days")
+        return f"{name} (days)"
+
+    def pruned(self, matrix: Array, names: tuple[str, ...], values: Array) -> tuple[Array, tuple[str, ...]]:
+        """Without constant columns, copies of columns, and the target in other words."""
+        varies = matrix.std(axis=0) > 1e-13 * np.abs(matrix).max(axis=0, initial=0.0)
+        if not varies.all():
+            self.notes.append(f"constant columns are left out: {_few(names, ~varies)}")
+        matrix, names = matrix[:, varies], tuple(np.array(names, dtype=object)[varies])
+        if not names:
+            raise ValueError("no input varies: there is nothing to predict from")
+        scaled = (matrix - matrix.mean(axis=0)) / matrix.std(axis=0)
+        level = (values - values.mean(axis=0)) / np.where(values.std(axis=0) > 0, values.std(axis=0), 1.0)
+        close = np.abs(scaled.T @ level / len(level)).max(axis=1) > LEAK
+        close &= ~np.isin(np.array(names, dtype=object), list(self.keep))
+        if close.any():
+            self.notes.append(
+                f"the target in other words, left out: {_few(names, close)} (correlation above {LEAK}; if it is "
+                "known before the target is, keep it by --keep)"
+            )
+        signs = np.sign(scaled[np.abs(scaled).argmax(axis=0), np.arange(scaled.shape[1])])
+        seen: dict[bytes, str] = {}
+        copies = np.zeros(len(names), dtype=bool)
+        for place, (column, sign) in enumerate(zip(scaled.T, signs, strict=True)):
+            key = (np.round(sign * column, 9) + 0.0).tobytes()
+            copies[place] = key in seen
+            seen.setdefault(key, names[place])
+        if (copies & ~close).any():
+            self.notes.append(f"copies of other columns are left out: {_few(names, copies & ~close)}")
+        good = ~(close | copies)
+        if not good.any():
+            raise ValueError(
+                "every input is the target in other words: there is nothing to predict from but the target itself"
+            )
+        return matrix[:, good], tuple(np.array(names, dtype=object)[good])
+
+
+def _few(names: Sequence[str], chosen: NDArray[np.bool_]) -> str:
+    found = [name for name, flag in zip(names, chosen, strict=True) if flag]
+    return ", ".join(found[:10]) + " …" * (len(found) > 10)
+
+
+def numbers_of(words: NDArray[Any], present: NDArray[np.bool_]) -> tuple[Array | None, str]:
+    """Numbers written with currency signs, percent signs, thousands or decimal commas; None if they are not.
+
+    Examples
+    --------
+    >>> words = np.array(["1.234,50 €", "7,25 €", ""], dtype=object)
+    >>> numbers_of(words, words != "")[0]
+    array([1234.5 ,    7.25,     nan])
+    """
+    bare = [re.sub(r"[\s$€£¥%'\u00a0]|EUR|USD|CHF|GBP", "", str(word)) for word in words[present]]
+    if not bare:
+        return None, ""
+    what = ""
+    if any(re.search(r"[$€£¥]|EUR|USD|CHF|GBP", str(word)) for word in words[present]):
+        what += ", without its currency sign"
+    if any("," in word for word in bare):
+        grouped = sum(
+            bool(re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", word)) for word in bare if "," in word
+        )
+        if grouped == sum("," in word for word in bare):
+            bare = [word.replace(",", "") for word in bare]
+            what += ", with commas between thousands"
+        else:
+            bare = [word.replace(".", "").replace(",", ".") if "," in word else word for word in bare]
+            what += ", with decimal commas"
+    result = np.full(len(words), np.nan)
+    for place, word in zip(np.flatnonzero(present), bare, strict=True):
+        if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", word):
+            result[place] = float(word)
+    good = np.isfinite(result[present]).mean()
+    return (result, what) if good >= MOSTLY else (None, "")
+
+
+def _days(column: Any) -> Array:
+    stamps = column.to_numpy(dtype="datetime64[s]" if column.dtype.kind == "M" else "timedelta64[s]")
+    missing = np.isnat(stamps)
+    values = stamps.astype(np.int64) / 86400.0
+    return np.asarray(np.where(missing, np.nan, values - values[~missing].min(initial=np.inf)))
+
+
+def _dates(words: NDArray[Any], present: NDArray[np.bool_]) -> Array | None:
+    """Days since the first of dates written as text; None if they are not dates."""
+    import pandas as pd
+
+    shape = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")
+    if not present.any() or np.mean([bool(shape.match(str(w))) for w in words[present]]) < MOSTLY:
+        return None
+    read = pd.to_datetime(
+        pd.Series([w if flag else None for w, flag in zip(words, present, strict=True)], dtype=object),
+        format="mixed",
+        errors="coerce",
+        utc=True,
+    )
+    if read.notna().to_numpy()[present].mean() < MOSTLY:
+        return None
+    return _days(read.dt.tz_localize(None))
+
+
+def _target(target: Any, name: str, work: _Work) -> tuple[Array, tuple[str, ...]]:
+    """Targets (n, k) and their classes: a number, -1 and 1 for two classes, a column for each of more."""
+    if hasattr(target, "to_numpy"):
+        numeric = target.dtype.kind in "iuf"
+        raw = target.to_numpy(dtype=np.float64, na_value=np.nan) if numeric else target.to_numpy(dtype=object)
+    else:
+        raw = np.asarray(target)
+    if raw.ndim == 2 and raw.shape[1] == 1:
+        raw = raw[:, 0]
+    if raw.ndim != 1:
+        raise ValueError(f"y must have one dimension, got shape {raw.shape}: diagnose the targets one by one")
+    if raw.dtype.kind in "iuf":
+        values = np.asarray(raw, dtype=np.float64)
+        return np.where(np.isfinite(values), values, np.nan)[:, None], ()
+    missing = np.array(
+        [value is None or value != value or str(value).strip() == "" for value in raw], dtype=bool
+    )
+    words = np.array([str(value).strip() for value in raw], dtype=object)
+    numbers, what = numbers_of(words, ~missing)
+    if numbers is not None:
+        work.notes.append(f"the target {name!r} is text that is read as numbers{what}")
+        return numbers[:, None], ()
+    levels = sorted(set(words[~missing]))
+    if not 2 <= len(levels) <= MOST_LEVELS:
+        raise ValueError(
+            f"the target {name!r} is text with {len(levels)} different values: "
+            f"it must be a number or one of 2 to {MOST_LEVELS} classes"
+        )
+    if len(levels) == 2:
+        work.notes.append(f"the target is -1 for {levels[0]} and 1 for {levels[1]}")
+        values = np.where(words == levels[1], 1.0, -1.0)[:, None]
+    else:
+        work.notes.append(f"the target has {len(levels)} classes: one output for each of them")
+        values = np.where(words[:, None] == np.array(levels, dtype=object), 1.0, -1.0)
+    return np.where(missing[:, None], np.nan, values), tuple(levels)

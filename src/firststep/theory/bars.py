@@ -1,0 +1,54 @@
+r"""How far a prediction may be off at finite size: the terms of its error bar [firststep, degrees, eq. 9]."""
+
+import numpy as np
+
+from firststep.gaussian import Array
+from firststep.setting import Sizes
+from firststep.theory.sectors import degree_shares, directions
+
+# Relative errors beyond the orders that are kept, from problems of the calibration's first seed (docs/calibration.md):
+# of 1/n, 1/N and 1/n0; of 1/d; of 1/d in what the degrees above the first change, without a spike and with one; of the
+# first degree left out; of the labels' kurtosis over n0; of a row's share along one special direction.
+BAR_SAMPLES, BAR_DIM, BAR_DEGREES, BAR_SPIKE, BAR_NEXT, BAR_TAILS = 2.4, 0.9, 4.0, 20.0, 0.5, 0.4
+BAR_SPECIAL = 1.5
+# Share of the second degree from which on the bar looks at what the degrees change, and the bar that asks for words.
+BAR_LOOKS, BAR_SPEAKS = 0.02, 0.1
+
+
+def size_variance(sizes: Sizes, highest: int) -> float:
+    """Square of what the sizes alone may be off by: 1/n, 1/N, 1/n0, 1/d and the first degree left out."""
+    # A degree is learned as far as both samples and neurons resolve it.
+    share = min(sizes.n_samples, sizes.width) / directions(sizes.dim, highest + 1)
+    smallest = min(sizes.n_samples, sizes.width, sizes.n_step_samples)
+    return (
+        (BAR_SAMPLES / smallest) ** 2 + (BAR_DIM / float(sizes.dim)) ** 2 + (BAR_NEXT * min(share, 1.0)) ** 2
+    )
+
+
+def relative_change(first: Array, last: Array) -> Array:
+    """What the degrees above the first change, relative to the larger of the two."""
+    return np.asarray(np.abs(first - last) / np.maximum(first, last))
+
+
+def still_bars(sizes: Sizes, highest: int, change: Array) -> Array:
+    """Relative half-widths without a step, of the shape of `change`.
+
+    Examples
+    --------
+    >>> still_bars(Sizes(2000, 40, 1500), 4, np.array([0.84])).round(3).tolist()
+    [0.087]
+    """
+    looks = highest > 1 and degree_shares(sizes, 2)[1] > BAR_LOOKS
+    reach = BAR_DEGREES / float(sizes.dim) if looks else 0.0
+    return np.asarray(np.sqrt(size_variance(sizes, highest) + (reach * change) ** 2))
+
+
+def wide_bar_note(sizes: Sizes, bars: Array) -> tuple[str, ...]:
+    """A sentence on bars, relative to the test error, that are wide; none if none is."""
+    wide = float(np.max(bars, initial=0.0))
+    if not wide > BAR_SPEAKS:
+        return ()
+    return (
+        f"the theory's own error bar is {wide:.0%} of the test error: these sizes are too small for it "
+        f"(d = {sizes.dim}, n = {sizes.n_samples}, N = {sizes.width}); simulate instead",
+    )

@@ -1,0 +1,1 @@
+"""Limits of many samples: random features, the staircase, bounds, weights."""

@@ -1,0 +1,32 @@
+"""What the theories cover: the rest is refused in words, never guessed."""
+
+from firststep.setting import Problem
+
+# What a theory may know beyond isotropic inputs and one direction, with the theories that do.
+ANY_COVARIANCE = ("unified", "random_features")
+SEVERAL_DIRECTIONS = ("unified", "random_features", "spectral weight")
+
+
+def check_scope(problem: Problem, theory: str) -> None:
+    """Refuse a problem that a theory does not cover, with all its reasons.
+
+    Examples
+    --------
+    >>> try:
+    ...     check_scope(Problem("relu", "h1", step_rule="sign"), "unified")
+    ... except ValueError as error:
+    ...     print(error)
+    the unified theory does not know sign steps: simulate them
+    """
+    unknown = []
+    if not problem.rule.predicted:
+        unknown.append(f"{problem.rule.name} steps")
+    if not problem.fitted_on.fresh:
+        unknown.append("a fit on the step's own sample")
+    if not problem.isotropic and theory not in ANY_COVARIANCE:
+        unknown.append("inputs with a covariance")
+    if problem.teacher.directions > 1 and theory not in SEVERAL_DIRECTIONS:
+        unknown.append("teachers of several directions")
+    if unknown:
+        them = "simulate them" if len(unknown) > 1 or unknown[0].endswith("s") else "simulate it"
+        raise ValueError(f"the {theory} theory does not know {' or '.join(unknown)}: {them}")

@@ -1,0 +1,1 @@
+"""Predicted spectra of features and weights."""

@@ -1,0 +1,462 @@
+r"""Spectrum of the weights after two steps, or one with a teacher of several directions [firststep, second step].
+
+A row is a point of the curve q(U) that all neurons share, plus a random part of covariance C(U)/d. Outside the bulk
+
+.. math:: S(x) = -x + \frac Nd E_U\Big[\frac{C(U)}{1 + e(U)}\Big] + N E_U\Big[\frac{q(U)\,q(U)^\top}{1 + e(U)}\Big]
+
+between the special directions, with e(U) from the bulk's own equations; x is an outlier where S(x) is singular.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from firststep.gaussian import Array, gauss_hermite
+from firststep.results import Outlier
+from firststep.setting import Problem, Sizes, check_whole, step_sizes_of
+from firststep.setting.doors import door
+from firststep.theory.coefficients import Resolution, Values, readout_rule
+from firststep.theory.label_law import label_parts
+from firststep.theory.rest import RestLaw
+from firststep.theory.second_step import SAMPLE_NODES, second_gradient
+from firststep.theory.sectors import thinned
+from firststep.theory.spectra.bulk import ASIDE, NEAREST, TIGHT, UNLIKELY, Bulk, between
+from firststep.theory.spectra.loose import matrix_law
+from firststep.theory.spectra.weight_bulk import WeightBulk
+from firststep.theory.step_law import StepLaw, general_step
+
+# Nodes of the law of both turns, and distance of those of a Gaussian readout, at first and at most.
+RESOLUTION, MOST_LEVELS, LEAST_SPACING = Resolution(1, 0.3, 16), 48, 0.1
+# Directions of the second step's scatter below this share of the largest are left out.
+NEGLIGIBLE = 1e-13
+# Points that stand for the labels of a step, as a power of two; values that they are put together into in the tail on
+# each side, which has this share, and in each half of the body.
+LABEL_POINTS, TAIL, TAIL_VALUES, BODY_VALUES = 13, 0.03, 40, 60
+# Terms of the second step's slope in powers of z that are counted.
+MOST_TERMS = 8
+# Reach and points of z where the slopes of the second step are tabulated.
+REACH, TABLE = 7.0, 141
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The law of the rows after two steps in all their special directions; leading axis nu.
+
+    Attributes
+    ----------
+    curve : ndarray (nu, p)
+        q(U), in the directions z and e_1 … of the first step, then those of the second step's scatter.
+    covariance : ndarray (nu, p, p)
+        C(U), of the random part there, in units of 1/d.
+    typical : ndarray (nu,)
+        Its squared length: the mean variance along a typical direction.
+    teacher : ndarray (k, p)
+        The teacher's directions.
+    first : StepLaw
+        The law of the first step.
+    """
+
+    curve: Array
+    covariance: Array
+    typical: Array
+    teacher: Array
+    first: StepLaw
+
+
+def rows_after(
+    problem: Problem, sizes: Sizes, steps: tuple[float, float], rest: str, u: Array, u_weights: Array
+) -> Rows:
+    r"""What two steps on fresh samples make of the rows [firststep, second step, eqs. 3-5].
+
+    .. math:: q(U) = \omega_1 U\hat z + \frac{\eta_2 U}{\sqrt N} D(U), \qquad
+        C(U) = A\, C_1(U) A^\top + \text{noise}, \quad A = 1 + \frac{\eta_2 U}{\sqrt N} E[\tilde y\sigma'' x x^\top]
+    """
+    first = general_step(problem, sizes, np.array([steps[0]]), rest, u, _isotropic())
+    gradient = second_gradient(problem, sizes, first, u, u_weights)
+    push = steps[1] * u / math.sqrt(sizes.width)
+    values, vectors = np.linalg.eigh(gradient.gram)
+    kept = values > NEGLIGIBLE * max(float(values[-1]), 1e-300)
+    scatter = vectors[:, kept] * np.sqrt(values[kept])
+    curve = push[:, None] * np.concatenate([gradient.mean, scatter], axis=1)
+    curve[:, 0] += first.shared[0, :, 0]
+    known, count = gradient.mean.shape[1], curve.shape[1]
+    stretched = 1 + push * gradient.typical
+    before = first.special_covariance[0] * (1 + first.excess[0])[:, None, None]
+    turn = np.zeros((len(u), known, known))
+    if rest == "structured":
+        turn = push[:, None, None] * turns_of(problem, first, u, u_weights)
+    else:
+        stretched = np.ones_like(u)
+    turned = np.eye(known) + turn
+    noise = push**2 * gradient.noise
+    covariance = np.zeros((len(u), count, count))
+    covariance[:, :known, :known] = turned @ before @ turned.swapaxes(1, 2)
+    others = np.arange(known, count)
+    covariance[:, others, others] = (stretched**2 * (1 + first.excess[0]))[:, None]
+    covariance += noise[:, None, None] * np.eye(count)
+    teacher = np.zeros((first.cosines.shape[1], count))
+    teacher[:, :1], teacher[:, 1:known] = first.cosines[0], first.asides[0]
+    return Rows(curve, covariance, stretched**2 * (1 + first.excess[0]) + noise, teacher, first)
+
+
+def turns_of(problem: Problem, first: StepLaw, u: Array, u_weights: Array) -> Array:
+    r"""How the second gradient turns a row between z, e_1 …, (nu, p, p): :math:`E[\tilde y\,\sigma''\,x_a x_b]`.
+
+    [firststep, second step, eq. 5]; without a first step it is :math:`2 c_2 E M`, which a test checks.
+    """
+    z, weights = gauss_hermite(SAMPLE_NODES)
+    mean, curved = _slopes(problem, first, z)
+    beside = first.asides.shape[2]
+    blocks = tuple(b for b in product(range(3), repeat=beside) if sum(b) <= 2)
+    parts = label_parts(problem.teacher, first.cosines[:1], first.asides[:1], z[None], blocks)[0][0].copy()
+    parts[0] -= (u_weights * u) @ mean
+
+    def part(*places: int) -> Array:
+        index = [0] * beside
+        for place in places:
+            index[place] += 1
+        return np.asarray(parts[blocks.index(tuple(index))])
+
+    found = np.empty((len(u), beside + 1, beside + 1))
+    found[:, 0, 0] = curved @ (weights * parts[0] * z**2)
+    for a in range(beside):
+        found[:, 0, a + 1] = found[:, a + 1, 0] = curved @ (weights * part(a) * z)
+        for b in range(beside):
+            # g^2 = sqrt(2) h_2(g) + 1.
+            both = math.sqrt(2) * part(a, a) + parts[0] if a == b else part(a, b)
+            found[:, a + 1, b + 1] = curved @ (weights * both)
+    return found
+
+
+def _slopes(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Array]:
+    """E sigma and E sigma'' after the first step given U and z, (nu, nz)."""
+    scale = np.sqrt(1 + first.excess[0])[:, None]
+    shift = first.shared[0] @ z[None]
+    mean, _, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
+    return mean, bent / scale**2
+
+
+def _isotropic() -> RestLaw:
+    one, zero = np.ones(1), np.zeros((2, 2))
+    return RestLaw(one, one, np.zeros(1), zero[:1], 1.0, 1.0, one, one, zero)
+
+
+def turn_law(
+    problem: Problem,
+    sizes: Sizes,
+    steps: tuple[float, float],
+    first: StepLaw,
+    readout: tuple[Array, Array],
+    levels: int,
+) -> tuple[Array, Array]:
+    r"""Nodes and weights of the law of both steps' turns in typical directions [firststep, second step, eq. 6].
+
+    .. math:: \frac{1}{n_0}\sum_{i=1}^{2n_0} m_i\,x_i x_i^\top, \qquad m_i = \frac{2 c_2\eta_1}{\sqrt N} y_i
+        \quad\text{or}\quad \frac{\eta_2}{\sqrt N}\, \tilde y_i\, E_U[U^2 \sigma''(\cdot)|z_i]
+
+    for the first and the second sample: one label-weighted second moment of both, so that the two are free of each
+    other. Against drawn weights the bulk's edge is met to a few per cent (`tests/test_two_steps.py`).
+    """
+    from scipy.stats import norm, qmc
+
+    u, u_weights = readout
+    beside, root = first.asides.shape[2], math.sqrt(sizes.width)
+    with np.errstate(all="ignore"):
+        points = norm.ppf(qmc.Sobol(beside + 2, scramble=False).random_base2(LABEL_POINTS) + 0.5**14)
+    z, noise = points[:, 0], math.sqrt(problem.noise_variance) * points[:, -1]
+    t = z[:, None] * first.cosines[0, :, 0] + points[:, 1:-1] @ first.asides[0].T
+    label = np.asarray(problem.teacher.at(t)) + noise
+    grid = np.linspace(-REACH, REACH, TABLE)
+    mean, curved = _slopes(problem, first, grid)
+    output, slope = (np.interp(z, grid, row) for row in ((u_weights * u) @ mean, (u_weights * u**2) @ curved))
+    both = np.concatenate(
+        [
+            2 * float(problem.activation.hermite(3)[2]) * steps[0] / root * label,
+            steps[1] / root * (label - output) * slope,
+        ]
+    )
+    # Twice the samples: labels count twice, and the ratio d/n0 is halved.
+    values, shares = _put_together(2 * both, 2 * sizes.n_step_samples)
+    if np.abs(values).max() < 1e-12:
+        return np.zeros(1), np.ones(1)
+    return thinned(*matrix_law(values, shares, sizes.step_ratio / 2), levels)
+
+
+def _put_together(labels: Array, samples: int) -> tuple[Array, Array]:
+    """Fewer labels that stand for many, and their shares: the largest on each side are those that one sample has."""
+    total = len(labels)
+    first = max(1.0, total / samples)
+    tail = np.geomspace(first, TAIL * total, TAIL_VALUES).round().astype(int)
+    body = np.linspace(TAIL * total, total / 2, BODY_VALUES).round().astype(int)
+    ends = np.unique(np.concatenate([[0], tail, body, total - tail, [total]]))
+    ends = np.unique(np.concatenate([ends, total - ends]))
+    ordered, counts = np.sort(labels), np.diff(ends)
+    return np.add.reduceat(ordered, ends[:-1]) / counts, counts / total
+
+
+def check_two_steps(problem: Problem, sizes: Sizes, steps: int, of: str, rest: str) -> None:
+    """Refuse spectra that are not derived, in words."""
+    if of != "weights":
+        raise ValueError(
+            "after two steps spectra are predicted of the weights alone: choose of='weights', or simulate the features"
+        )
+    if steps > 2:
+        raise ValueError(
+            f"spectra are predicted after at most two steps, got {steps}: simulate, or predict the first two"
+        )
+    if rest == "none":
+        raise ValueError(
+            "rest='none' is for one step and a teacher of one direction: choose 'structured' or 'noise'"
+        )
+    if problem.output_law.order_one or not problem.covariance(sizes.dim).isotropic or not problem.rule.plain:
+        raise ValueError(
+            "two steps, and teachers of several directions, have predicted spectra for gradient steps on isotropic "
+            "inputs with an initial output that vanishes: choose inputs='isotropic', initial_output='vanishing' and "
+            "step_rule='gradient', or simulate"
+        )
+    if steps > 1 and not problem.later_samples.fresh:
+        raise ValueError(
+            "a second step is predicted on a fresh sample: leave step_sample at 'fresh', or simulate"
+        )
+
+
+class TwoStepWeights(WeightBulk):
+    """Weights after two steps on fresh samples, the second of which may be zero [firststep, second step, eqs. 6-7]."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        sizes: Sizes,
+        steps: tuple[float, float],
+        rest: str,
+        resolution: Resolution = RESOLUTION,
+    ) -> None:
+        self.problem, self.sizes, self.step_size, self.rest = problem, sizes, steps[0], rest
+        self.steps, self.resolution = steps, resolution
+        u, u_weights, _ = readout_rule(problem.readout_law, resolution.readout_spacing, 0)
+        keep = u_weights * sizes.width > UNLIKELY
+        self.u, self.u_weights = u[keep], u_weights[keep] / u_weights[keep].sum()
+        readout = self.u, self.u_weights
+        self.rows = rows_after(problem, sizes, steps, rest, *readout)
+        nodes, weights = np.zeros(1), np.ones(1)
+        if rest == "structured":
+            nodes, weights = turn_law(problem, sizes, steps, self.rows.first, readout, resolution.rest_levels)
+        self.law = replace(_isotropic(), nodes=nodes, weights=weights, share=np.ones_like(nodes))
+        bent = (1 + np.outer(nodes, self.u)) ** 2
+        own = weights @ bent
+        # What the turn does not explain of a row's length is noise; where it explains too much it is scaled down.
+        self.variance = bent * np.minimum(self.rows.typical / own, 1.0) + np.maximum(
+            self.rows.typical - own, 0.0
+        )
+        self.aspect = sizes.width / sizes.dim
+        self.mean = float(self.rows.typical @ self.u_weights)
+        self.atom = max(0.0, 1 - sizes.dim / sizes.width)
+
+    def finer(self) -> "TwoStepWeights | None":
+        """With more nodes, where these are not at their limit."""
+        used = self.resolution
+        levels = used.rest_levels
+        if len(self.law.nodes) > 1:
+            levels = min(MOST_LEVELS, round(1.5 * levels))
+        spacing = used.readout_spacing
+        if self.problem.readout_law.atoms is None:
+            spacing = max(LEAST_SPACING, spacing / 1.5)
+        resolution = replace(used, rest_levels=levels, readout_spacing=spacing)
+        if resolution == used:
+            return None
+        return TwoStepWeights(self.problem, self.sizes, self.steps, self.rest, resolution)
+
+    def system(self, x: Values, values: Values) -> Values:
+        """S(x), (B, p, p) [firststep, second step, eq. 7]."""
+        mass = self.u_weights * self._inverse(values)
+        random = np.einsum("bu,uac->bac", mass, self.rows.covariance)
+        shared = np.einsum("bu,ua,uc->bac", mass, self.rows.curve, self.rows.curve)
+        size = self.rows.curve.shape[1]
+        return np.asarray(
+            -x[:, None, None] * np.eye(size) + self.aspect * random + float(self.sizes.width) * shared
+        )
+
+    def outliers(self, edge: float, scan: Bulk) -> tuple[Outlier, ...]:
+        """Where S(x) is singular beyond the bulk, from the largest down, with the teacher's share of each vector."""
+        from scipy.optimize import brentq
+
+        strength = float(self.sizes.width) * float(self.u_weights @ (self.rows.curve**2).sum(axis=1))
+        top = 4 * (edge + strength + (1 + self.mean) * (1 + self.aspect))
+        near = edge * (1 + NEAREST)
+        beyond = self.approached(np.array([near])).merged(scan.take(scan.x > near))
+
+        def system(x: float) -> Values:
+            at = np.array([x])
+            values = self.solve(self.ridge(at, ASIDE), between(beyond.x, beyond.values, at), TIGHT)
+            return np.asarray(self.system(-self.ridge(at, ASIDE), values)[0])
+
+        def level(x: float, rank: int) -> float:
+            return float(np.linalg.eigvalsh(system(x).real)[-1 - rank])
+
+        found = []
+        for rank in range(int((np.linalg.eigvalsh(system(near).real) > 0).sum())):
+            x = float(brentq(level, near, top, args=(rank,), xtol=1e-10 * edge))
+            matrix = system(x)
+            vector = np.linalg.eigh(matrix.real)[1][:, -1 - rank]
+            # Just above the axis the imaginary part is the derivative times the distance.
+            slope = -float(vector @ matrix.imag @ vector) / (ASIDE * self.mean)
+            found.append(Outlier(x, math.sqrt(x), self._shares(vector, slope), x / edge))
+        return tuple(found)
+
+    def _shares(self, vector: Array, slope: float) -> dict[str, float]:
+        teacher = self.rows.teacher
+        signal = np.atleast_1d(self.problem.teacher.gradient_mean)
+        size = float(np.linalg.norm(signal))
+        # Where one step sees nothing, "beta" is t1.
+        seen = signal / size if size > 0 else np.eye(len(signal))[0]
+        named = {"beta": seen @ teacher, "direction": np.eye(len(vector))[0]}
+        if len(teacher) > 1:
+            named |= {f"t{a + 1}": row for a, row in enumerate(teacher)}
+        return {name: float(row @ vector) ** 2 / slope for name, row in named.items()}
+
+
+@door
+def critical_next_step(
+    problem: Problem,
+    sizes: Sizes,
+    step_size: float | None = None,
+    *,
+    step_exponent: float | None = None,
+    rank: int = 2,
+    largest: float | None = None,
+) -> float:
+    r"""Size of the second step at which the outlier of this rank leaves the bulk of the weights; infinity if none does.
+
+    The first outlier is there after one step; the second shows what the second step alone can see. To one per cent
+    [firststep, second step, eq. 7].
+
+    Parameters
+    ----------
+    step_size, step_exponent : float
+        The first step, given in one way.
+    rank : int
+        Which outlier, from the largest down.
+    largest : float, optional
+        Where the search ends, :math:`3\sqrt N` by default.
+
+    Examples
+    --------
+    >>> problem = Problem("relu", "t1 + t1*t2", noise_std=0.3, rows="sphere")
+    >>> found = critical_next_step(problem, Sizes(2000, 1000, 1500), step_exponent=0.34)
+    >>> print(f"{found:.1f}")
+    5.3
+    """
+    check_whole("rank", rank, 1)
+    first = float(step_sizes_of(sizes, step_size, step_exponent)[0])
+    check_two_steps(problem, sizes, 2, "weights", "structured")
+
+    def outside(second: float) -> bool:
+        bulk = TwoStepWeights(problem, sizes, (first, second), "structured")
+        return len(bulk.above()) >= rank
+
+    high = 3 * math.sqrt(sizes.width) if largest is None else largest
+    grid = np.geomspace(high / 300, high, 12)
+    beyond = [place for place, second in enumerate(grid) if outside(float(second))]
+    if not beyond:
+        return math.inf
+    low, high = (0.0 if beyond[0] == 0 else float(grid[beyond[0] - 1])), float(grid[beyond[0]])
+    while high > max(1.01 * low, 1e-3):
+        middle = math.sqrt(low * high) if low > 0 else high / 2
+        low, high = (low, middle) if outside(middle) else (middle, high)
+    return high
+
+
+def outlier_count(
+    problem: Problem,
+    n_step_samples: float,
+    step_ratio: float,
+    neurons_per_dim: float,
+    exponents: tuple[float, float],
+) -> int:
+    r"""Outliers of the weights after two steps for as many samples as you like, as long as the first spike is small.
+
+    With :math:`B_0(U, z) = \sum_k (k+1) c_{k+1} (\omega_1 U z)^k` the curve is
+
+    .. math:: q(U) = U\omega_1\hat z + \frac{\eta_2}{\sqrt N}\sum_k (k+1) c_{k+1}\omega_1^k U^{k+1} v_k,
+        \qquad v_k = \frac{1}{n_0}\sum_i y_i z_i^k x_i ,
+
+    and an outlier is a singular value above :math:`(N/d)^{1/4}` [BGN12]. Term k has the strength
+    :math:`n^{\alpha_2 - k(1/2 - \alpha_1)}`, so that in the limit there are
+    :math:`\lfloor\alpha_2/(1/2 - \alpha_1)\rfloor` [MH26] beside that of k = 0, which both steps share
+    [firststep, second step, eq. 8]. Signs of eigenvalues of scaled matrices count them, so that n may be 1e30.
+    Large coefficients make the count larger at sizes within reach.
+
+    Examples
+    --------
+    >>> problem = Problem([0, 1, 1, 1, 1], "h1 + h2/2", noise_std=0.3)
+    >>> [outlier_count(problem, n, 0.5, 1.0, (0.3, 0.45)) for n in (1e3, 1e8, 1e30)]
+    [4, 4, 3]
+    """
+    if problem.readout_law.atoms is not None:
+        raise ValueError(
+            f"powers of a readout of {len(problem.readout_law.atoms)} values are not independent: "
+            "choose a continuous law of the readout, like gaussian"
+        )
+    width = n_step_samples * step_ratio * neurons_per_dim
+    eta = [n_step_samples**exponent for exponent in exponents]
+    c = problem.activation.hermite(MOST_TERMS + 1)
+    slope = np.atleast_1d(problem.teacher.gradient_mean)
+    square = float(slope @ slope)
+    length = math.sqrt(square + step_ratio * problem.label_variance)
+    omega = eta[0] * abs(float(c[1])) * length / math.sqrt(width)
+    terms = [k for k in range(MOST_TERMS) if abs(c[k + 1]) > 1e-12]
+    # Strength of each term in units of sqrt(N) q; the first step adds to the first term, along its own direction.
+    strength = np.array([eta[1] * (k + 1) * abs(float(c[k + 1])) * omega**k for k in terms])
+    gram = _term_gram(problem, step_ratio, terms, math.sqrt(square) / length)
+    if 0 in terms:
+        first = terms.index(0)
+        share = eta[0] / eta[1]
+        # v_0 of the second step plus v_0 of the first, whose scatter is another one.
+        along = np.array([_term_means(problem, k, math.sqrt(square) / length)[0] for k in terms]) * length
+        gram[first] += share * along
+        gram[:, first] += share * along
+        gram[first, first] += share**2 * length**2
+    u, u_weights, _ = readout_rule(problem.readout_law, 0.1, 0)
+    powers = u ** (np.array(terms)[:, None] + 1)
+    inverse = np.linalg.inv((powers * u_weights) @ powers.T)
+    reach = math.sqrt(math.sqrt(neurons_per_dim)) / strength
+    scale = 1 / np.maximum(1.0, reach)
+    whole = gram * np.outer(scale, scale) - inverse * np.outer(reach * scale, reach * scale)
+    return int((np.linalg.eigvalsh(whole) > 0).sum())
+
+
+def _term_means(problem: Problem, power: int, cosine: float) -> Array:
+    """E[y z^k x] along z and along what is left of the step's direction in the teacher's beside it."""
+    nodes, weights = gauss_hermite(SAMPLE_NODES)
+    signal = np.atleast_1d(problem.teacher.gradient_mean)
+    size = float(np.linalg.norm(signal))
+    unit = signal / size if size > 0 else np.eye(len(signal))[0]
+    sine = math.sqrt(max(1 - cosine**2, 0.0))
+    count = len(signal)
+    # Coordinates: z, e_1 beside it in the seen direction, then the teacher's other directions.
+    others = np.linalg.svd(unit[None])[2][1:]
+    cosines = (cosine * unit)[None, :, None]
+    asides = np.concatenate([sine * unit[:, None], others.T], axis=1)[None]
+    blocks = tuple(tuple(int(i == e) for i in range(count)) for e in range(-1, count))
+    parts = label_parts(problem.teacher, cosines, asides, nodes[None], blocks)[0][0]
+    first = weights @ (parts[0] * nodes ** (power + 1))
+    return np.array([first, *(parts[1:] @ (weights * nodes**power))])
+
+
+def _term_gram(problem: Problem, step_ratio: float, terms: list[int], cosine: float) -> Array:
+    """Scalar products of the v_k: their means, and the scatter (d/n0) E[y^2 z^(k + l)]."""
+    nodes, weights = gauss_hermite(SAMPLE_NODES)
+    signal = np.atleast_1d(problem.teacher.gradient_mean)
+    size = float(np.linalg.norm(signal))
+    unit = signal / size if size > 0 else np.eye(len(signal))[0]
+    others = np.linalg.svd(unit[None])[2][1:]
+    sine = math.sqrt(max(1 - cosine**2, 0.0))
+    asides = np.concatenate([sine * unit[:, None], others.T], axis=1)[None]
+    none = (tuple([0] * len(signal)),)
+    square = label_parts(problem.teacher, (cosine * unit)[None, :, None], asides, nodes[None], none)[1][0]
+    square = square + problem.noise_variance
+    means = np.stack([_term_means(problem, k, cosine) for k in terms])
+    powers = nodes ** np.array(terms)[:, None]
+    return np.asarray(means @ means.T + step_ratio * (powers * (weights * square)) @ powers.T)

@@ -1,0 +1,438 @@
+r"""The law of a step: what it does to a row, for a batch of step sizes [firststep, unified, eqs. 1-6].
+
+A neuron's argument is :math:`s(U) g + \sum_l q_l(U)\,\zeta_l`, with the coordinates zeta that all neurons share. Of the
+rows' random part the law says the variance along a typical direction of each kind, c(U, m), and the covariance in the
+special directions: the coordinates, then what is left of the teacher's directions beside them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from firststep.gaussian import Array
+from firststep.setting import Problem, Sizes
+from firststep.theory.directions import (
+    LabelMoments,
+    Profiles,
+    grouped,
+    loud_covariance,
+    turned_covariance,
+)
+from firststep.theory.label_law import label_moments
+from firststep.theory.rest import RestLaw, point_law, rest_law
+
+# No row gets shorter than this: with a few neurons a readout beyond its quadrature's reach would ask for it.
+SHORTEST_ROW = 0.1
+
+
+@dataclass(frozen=True)
+class StepLaw:
+    """What training does to a row, leading axis S.
+
+    Attributes
+    ----------
+    shared : ndarray (S, nu, L)
+        q, the argument's coefficients on the coordinates.
+    excess : ndarray (S, nu)
+        s^2 - 1, kept apart from 1 because sqrt(N) multiplies its effect on the mean.
+    noise : ndarray (S, nu)
+        kappa^2 U^2, the remainder's share of s^2.
+    turn : ndarray (S,)
+        k, the factor of U M in the rows.
+    law : RestLaw
+        Law of the typical directions.
+    stretch : callable
+        c(U, m) at nodes of that law, (S, nodes, nu), from the nodes and the remainder's share there.
+    special_stretch, special_vectors : ndarray (S, nodes, nu), (S, nodes, p)
+        Matrix-valued law in the special directions.
+    special_extra : ndarray (S, nu, p, p)
+        What the covariance has there besides.
+    cosines, asides : ndarray (S, k, L), (S, k, p - L)
+        The teacher's directions on the coordinates and beside them.
+    output_turn : ndarray (S, p) or None
+        For an output of order one: M W0^T a in the special directions.
+    output_parts : ndarray (S, J, nodes, nu) or None
+        The same in typical directions, with W0^T a itself: J independent parts of what a row has along it, in units of
+        U/sqrt(N).
+    along : ndarray (S, p)
+        The shared vector in the special directions, in units of a row's U/sqrt(N).
+    lengthening : ndarray (S,)
+        Factor of U w·M w in a row's squared norm.
+    leaning : ndarray (S, nu, p)
+        Covariance of the relative change of a row's squared norm with its special components, in units of s/d.
+    leaning_square : ndarray (S, nu)
+        Variance of that change, in units of 1/d.
+    loosening : ndarray (S, nu)
+        How much more, or less, than M turns it, M lengthens a row that lies along the first coordinate.
+    curving : ndarray (S, nu)
+        What the gradient's part of degree two in the row adds along the first coordinate, in units of d (w·beta)^2.
+    tilt : ndarray (S, nu, p) or None
+        Where a neuron's own component along the first coordinate is known: what it has beside it for that reason.
+    """
+
+    shared: Array
+    excess: Array
+    noise: Array
+    turn: Array
+    law: RestLaw
+    stretch: Callable[[Array, Array], Array]
+    special_stretch: Array
+    special_vectors: Array
+    special_extra: Array
+    cosines: Array
+    asides: Array
+    output_turn: Array | None
+    output_parts: Array | None
+    along: Array
+    lengthening: Array
+    leaning: Array
+    leaning_square: Array
+    loosening: Array
+    curving: Array
+    tilt: Array | None = None
+
+    @property
+    def special_covariance(self) -> Array:
+        """Covariance c_ab(U) of a row's random part in the special directions, in units of s^2/d, (S, nu, p, p)."""
+        law = np.einsum("blu,bla,blc->buac", self.special_stretch, self.special_vectors, self.special_vectors)
+        return np.asarray(law + self.special_extra)
+
+
+def beyond_spike(problem: Problem, rest: str) -> float:
+    """E(sigma' - c_1)^2, less the part that M carries if that is kept: what the remainder is made of."""
+    c = problem.activation.hermite(3)
+    if rest == "none":
+        return 0.0
+    left = problem.activation.derivative_second_moment - float(c[1]) ** 2
+    return max(left - (4 * float(c[2]) ** 2 if rest == "structured" else 0.0), 0.0)
+
+
+def radial_parts(problem: Problem, rest: str) -> tuple[float, float]:
+    r"""How the gradient lengthens a row: the parts of degree two and one of :math:`g\sigma'(g)` [firststep, radial].
+
+    .. math:: w_j\cdot\nabla_j = \frac{a_j}{n_0}\sum_i y_i\,(g\sigma')(w_j\cdot x_i), \qquad
+        g\sigma'(g) = \dots + (c_1 + 6 c_3) H_1 + (2 c_2 + 12 c_4) H_2 + \dots
+
+    The first is returned as the factor of w·M w, the second without the c_1 of the spike.
+    """
+    c = problem.activation.hermite(5)
+    if rest != "structured":
+        return 0.0, 0.0
+    return float(2 * c[2] + 12 * c[4]), float(6 * c[3])
+
+
+def is_plain(problem: Problem, sizes: Sizes) -> bool:
+    """Whether inputs are isotropic and the teacher has one direction, so that the law of M can be kept exactly."""
+    return problem.teacher.directions == 1 and problem.covariance(sizes.dim).isotropic
+
+
+def output_of(problem: Problem, sizes: Sizes) -> tuple[float, float] | None:
+    """c_1 and the variance beyond it of an initial output of order one, else None."""
+    if not problem.output_law.order_one:
+        return None
+    c1 = float(problem.activation.hermite(2)[1])
+    return c1, problem.output_variance(sizes) - c1**2
+
+
+def bulk_law(problem: Problem, sizes: Sizes, rest: str, levels: int) -> RestLaw:
+    """Law of the typical directions: M's, or the covariance's."""
+    if not is_plain(problem, sizes):
+        values, shares, _ = grouped(problem.covariance(sizes.dim))
+        one, zero = np.ones(1), np.zeros((2, 2))
+        return RestLaw(values, shares, np.zeros(1), zero[:1], 1.0, 1.0, np.ones_like(values), one, zero)
+    law = point_law(3 if problem.output_law.order_one else 2)
+    if rest != "structured" or problem.label_variance == 0:
+        return law
+    labels = problem.teacher, problem.noise_variance, sizes.step_ratio, output_of(problem, sizes)
+    # Without a part that is linear in the weights, the remainder's own covariance can be kept exactly.
+    power = 1 if problem.activation.hermite(3)[2] != 0 else 2
+    return rest_law(*labels, levels, power, sizes.n_step_samples)
+
+
+def plain_step(
+    problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array, law: RestLaw
+) -> StepLaw:
+    """One step on isotropic inputs with a teacher of one direction [firststep, unified, eqs. 1-6]."""
+    c = problem.activation.hermite(3)
+    root = math.sqrt(sizes.width)
+    along, axes = directions_of(problem, sizes, step_sizes, rest)
+    omega, cosine = along[:, 0] / root, axes[:, 0, 0]
+    variance = problem.label_variance + problem.output_variance(sizes)
+    noise = step_sizes**2 / float(sizes.width) * sizes.step_ratio * variance * beyond_spike(problem, rest)
+    turn = 2 * float(c[2]) * step_sizes / root if rest == "structured" else np.zeros_like(step_sizes)
+    excess = 2 * np.outer(turn, u) * law.mean + np.outer(turn**2 * law.second_moment + noise, u**2)
+    order_one = problem.output_law.order_one
+    if order_one and rest != "noise":
+        # The component along W0^T a is taken out of the row, whose norm stays what it was.
+        excess = np.maximum(excess - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
+    squared = noise[:, None] * u**2
+
+    def stretch(nodes: Array, share: Array) -> Array:
+        bent = (1 + turn[:, None, None] * nodes[:, None] * u) ** 2 + share[:, None] * squared[:, None]
+        return np.asarray(bent / (1 + excess)[:, None, :])
+
+    directions = law.special_vectors.shape[1]
+    squared_slope, slope = radial_parts(problem, rest)
+    b = _step_direction(problem, sizes)
+    # The row's first components decide how much longer it gets; M turns them, the remainder's noise does not know.
+    change = (2 * slope * step_sizes[:, None] / root * (axes @ b))[:, None] * (u / (1 + excess))[..., None]
+    vectors = law.special_vectors @ axes.swapaxes(1, 2)
+    matrix = (vectors * law.special_nodes[:, None]).swapaxes(1, 2) @ vectors
+    turned = np.eye(directions) + (turn[:, None] * u)[..., None, None] * matrix[:, None]
+    louder = axes @ law.noise_excess @ axes.swapaxes(1, 2)
+    extra = (squared / (1 + excess))[..., None, None] * louder[:, None]
+    aside = np.zeros((len(step_sizes), 1, directions - 1))
+    aside[:, 0, 0] = np.sqrt(1 - cosine**2)
+    push, lengthening = step_sizes / root, 2 * squared_slope * step_sizes / root
+    return StepLaw(
+        shared=omega[:, None, None] * u[:, None],
+        excess=excess,
+        noise=squared,
+        turn=turn,
+        law=law,
+        stretch=stretch,
+        special_stretch=stretch(law.special_nodes, law.special_share),
+        special_vectors=vectors,
+        special_extra=extra,
+        cosines=cosine[:, None, None],
+        asides=aside,
+        output_turn=(axes @ _matrix_of(law)[:, 1]) if order_one else None,
+        output_parts=(1 + turn[:, None, None] * law.nodes[:, None] * u)[:, None] if order_one else None,
+        along=along,
+        lengthening=lengthening,
+        leaning=(turned @ change[..., None])[..., 0] / np.sqrt(1 + excess)[..., None],
+        leaning_square=(change**2).sum(axis=-1),
+        loosening=np.outer((lengthening - 2 * turn) * matrix[:, 0, 0], u),
+        curving=np.outer(push * _second_degree(problem, sizes, rest, axes[:, 0]), u),
+    )
+
+
+def _second_degree(problem: Problem, sizes: Sizes, rest: str, coordinate: Array) -> Array:
+    r"""What the gradient's part of degree two in the row has along the first coordinate, (S,) [firststep, radial].
+
+    .. math:: \frac{3c_3}{n_0}\sum_i y_i H_2(w\cdot x_i)\,x_i\cdot\hat z
+        = \Big(18 c_3 c_{*3}\,r + 3c_3\,\frac{d}{n_0}\,\frac{\hat z\cdot\hat w}{|\tilde w|}\,
+        E[y^2 (t^2 - 1)]\Big)(w\cdot\beta)^2 + \dots
+
+    `coordinate` (S, p) is the first coordinate in the basis of `directions_of`.
+    """
+    if rest != "structured":
+        return np.zeros(len(coordinate))
+    c3, teacher = float(problem.activation.hermite(4)[3]), float(problem.teacher.hermite(4)[3])
+    moments = label_moments(problem.teacher, problem.noise_variance, output_of(problem, sizes))
+    scatter = _step_direction(problem, sizes)[-1]
+    louder = sizes.step_ratio * (float(moments.second[0, 0]) - moments.square)
+    known = 18 * c3 * teacher * coordinate[:, 0]
+    return known + (3 * c3 * louder / scatter * coordinate[:, -1] if scatter > 0 else 0.0)
+
+
+def _matrix_of(law: RestLaw) -> Array:
+    """M in the basis beta, W0^T a, w."""
+    return np.asarray((law.special_vectors.T * law.special_nodes) @ law.special_vectors)
+
+
+def _step_direction(problem: Problem, sizes: Sizes) -> Array:
+    """b in the basis beta, (W0^T a,) w."""
+    c1, teacher = float(problem.activation.hermite(2)[1]), float(problem.teacher.hermite(2)[1])
+    signal = [teacher, -c1] if problem.output_law.order_one else [teacher]
+    noise = math.sqrt(max(problem.direction_norm_squared(sizes) - sum(x * x for x in signal), 0.0))
+    return np.array([*signal, noise])
+
+
+def directions_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:
+    r"""The vector v that all neurons share, and the directions z, e1 (, e2) [firststep, unified, eqs. 1-2].
+
+    .. math:: v = \eta c_1 b, \quad b = c_{*1}\beta + w, \qquad
+        \text{or } v = W_0^\top a + \eta c_1 b,\quad b = c_{*1}\beta - c_1 W_0^\top a + w
+
+    for an initial output that vanishes or is of order one: in the second case the neurons already share
+    :math:`W_0^\top a`, and what remains of them is independent of it. z is the coordinate along v; in the simpler
+    theory, ``rest="noise"``, it is the coordinate along b, and what v has beside it is a spike that is linear in x.
+
+    Returns
+    -------
+    shared : ndarray (S, p)
+        v in the directions z, e1 (, e2): a neuron's component along them is U/sqrt(N) times that.
+    axes : ndarray (S, p, p)
+        Rows: z, e1 (the part of beta orthogonal to z), e2; columns: beta, (W0^T a,) w.
+    """
+    c1 = float(problem.activation.hermite(2)[1])
+    order_one = problem.output_law.order_one
+    b = _step_direction(problem, sizes)
+    v = c1 * step_sizes[:, None] * b
+    if order_one:
+        v[:, 1] += 1.0
+    along = v if order_one and rest != "noise" else np.broadcast_to(b, v.shape)
+    axes = np.zeros((len(v), len(b), len(b)))
+    axes[:, 0] = along / np.linalg.norm(along, axis=1, keepdims=True)
+    aside = np.eye(len(b))[0] - axes[:, 0, :1] * axes[:, 0]
+    axes[:, 1] = aside / np.linalg.norm(aside, axis=1, keepdims=True)
+    if order_one:
+        axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
+    return np.asarray((axes @ v[..., None])[..., 0]), axes
+
+
+def profiles_of(problem: Problem, sizes: Sizes) -> tuple[Profiles, LabelMoments]:
+    """Scalar products of special vectors under the problem's covariance, and the labels' moments.
+
+    Generators are the teacher's directions, W0^T a of an output of order one, and the noise of the step direction.
+    """
+    values, shares, weights = grouped(problem.covariance(sizes.dim))
+    output = output_of(problem, sizes)
+    moments = label_moments(problem.teacher, problem.noise_variance, output)
+    teachers = problem.teacher.directions
+    typical = 1 if output is None else 2
+    masses = np.stack([weights] * teachers + [shares] * typical)
+    # The output sees W0^T a through the inputs, as S^(1/2) W0^T a.
+    profile = np.stack([np.ones_like(values)] * teachers + [np.sqrt(values)] * (typical - 1))
+    known = np.zeros((len(profile), *masses.shape))
+    known[np.arange(len(profile)), np.arange(len(profile))] = profile
+    scatter = np.zeros_like(masses)
+    scatter[-1] = 1.0
+    noise = sizes.step_ratio * moments.square
+    return Profiles(values, masses, known, scatter, sizes.step_ratio, noise), moments
+
+
+def _series(first: Array, *terms: tuple[Array, Array]) -> Array:
+    """A matrix plus others times factors (S, nu), (S, nu, p, p)."""
+    return np.asarray(
+        first[:, None] + sum(factor[..., None, None] * matrix[:, None] for factor, matrix in terms)
+    )
+
+
+@dataclass(frozen=True)
+class _Push:
+    """What one step does under any covariance, leading axis S.
+
+    Attributes
+    ----------
+    power : float
+        g: 1 for a gradient step, 0 for a whitened one.
+    direction : ndarray (G, levels)
+        S^g b~, what the step adds to all neurons.
+    shared : ndarray (S, G, levels)
+        v, what neurons have in common after it.
+    turn, noise, spread : ndarray (S,)
+        k; kappa^2; what typical directions gain, kappa^2 and M's scatter.
+    excess : ndarray (S, nu)
+        s^2 - 1.
+    """
+
+    profiles: Profiles
+    moments: LabelMoments
+    power: float
+    direction: Array
+    shared: Array
+    turn: Array
+    noise: Array
+    spread: Array
+    excess: Array
+
+
+def _push_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array) -> _Push:
+    """The vectors and variances of a step [firststep, covariance, eqs. 1-2]."""
+    profiles, moments = profiles_of(problem, sizes)
+    c, m = problem.activation.hermite(3), profiles.values
+    power = 1.0 if problem.rule.plain else 0.0
+    signal = np.atleast_1d(problem.teacher.gradient_mean)
+    order_one = problem.output_law.order_one
+    if order_one:
+        signal = np.append(signal, -float(c[1]))
+    raw = np.tensordot(signal, profiles.known, 1) + math.sqrt(profiles.noise) * profiles.scatter
+    direction = raw * m**power
+    shared = step_sizes[:, None, None] * float(c[1]) * direction
+    if order_one:
+        shared = shared + profiles.known[-1]
+    turn = 2 * float(c[2]) * step_sizes / math.sqrt(sizes.width)
+    turn = turn if rest == "structured" else np.zeros_like(step_sizes)
+    scale = step_sizes**2 / float(sizes.width) * sizes.step_ratio * moments.square
+    noise = scale * beyond_spike(problem, rest)
+    spread = turn**2 * sizes.step_ratio * moments.square + noise
+    shares = profiles.masses[-1]
+    excess = np.outer(spread, u**2) * float(shares @ m ** (2 * power))
+    if order_one:
+        # The component along W0^T a is taken out of the row, whose norm stays what it was.
+        excess = np.maximum(excess - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
+    return _Push(profiles, moments, power, direction, shared, turn, noise, spread, excess)
+
+
+def general_step(
+    problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array, law: RestLaw
+) -> StepLaw:
+    r"""One step under any covariance, with teachers of several directions [firststep, covariance, eqs. 1-6].
+
+    .. math:: v = \eta c_1 S^g\Big(\sum_a c_a\theta_a + \tilde w\Big), \quad c = E\nabla s, \quad
+        |\tilde w|^2 = \tfrac{d}{n_0} E y^2, \quad
+        s^2 c(U, m) = m + (k^2 \overline{m_M^2} + \kappa^2) U^2 m^{2g}
+
+    With an output of order one y is lessened by it, b~ by :math:`c_1 S^{1/2}W_0^\top a`, and the neurons share
+    :math:`S^{1/2}W_0^\top a` besides. In typical directions M, which does not commute with S, acts as noise; in the
+    special ones its mean and its scatter are kept (`turned_covariance`).
+    """
+    push = _push_of(problem, sizes, step_sizes, rest, u)
+    profiles, m, root = push.profiles, push.profiles.values, math.sqrt(sizes.width)
+    length = np.sqrt(profiles.product(push.shared, push.shared))
+    # Without a step v vanishes and its direction is that of the step to come.
+    unit = np.where(length[:, None, None] > 0, push.shared, push.direction)
+    vectors = profiles.orthonormal(
+        unit[:, None] / np.sqrt(profiles.product(unit, unit))[:, None, None, None], profiles.known
+    )
+    special_nodes = np.tile(m, len(profiles.masses))
+    special = (vectors * np.sqrt(profiles.masses)).transpose(0, 2, 3, 1)
+    special = special.reshape(len(step_sizes), -1, vectors.shape[1])
+    excess, power = push.excess, push.power
+
+    def stretch(nodes: Array, share: Array) -> Array:
+        bent = nodes[:, None] + (push.spread[:, None, None] * u**2) * nodes[:, None] ** (2 * power)
+        return np.asarray(bent / (1 + excess)[:, None, :])
+
+    plain, linear, quadratic = turned_covariance(profiles, push.moments, vectors, power)
+    loud = loud_covariance(profiles, push.moments, vectors * m**power)
+    k_u = push.turn[:, None] * u
+    squared = np.outer(push.noise, u**2)
+    whole = _series(plain, (k_u, linear), (k_u**2, quadratic), (squared, loud))
+    special_stretch = stretch(special_nodes, np.ones_like(special_nodes))
+    smooth = np.einsum("blu,bla,blc->buac", special_stretch, special, special)
+    teachers = problem.teacher.directions
+    overlaps = profiles.gram(profiles.known[:teachers], vectors)
+    along = profiles.gram(push.direction[None], vectors)[:, 0]
+    squared_slope, radial = radial_parts(problem, rest)
+    change = 2 * radial * step_sizes[:, None] / root * u / (1 + excess)
+    leaning = np.einsum("buac,bc->bua", _series(plain, (k_u / 2, linear)), along)
+    lengthening = 2 * squared_slope * step_sizes / root
+    return StepLaw(
+        shared=(length / root)[:, None, None] * u[:, None],
+        excess=excess,
+        noise=squared,
+        turn=push.turn,
+        law=law,
+        stretch=stretch,
+        special_stretch=special_stretch,
+        special_vectors=special,
+        special_extra=(rest == "structured") * (whole / (1 + excess)[..., None, None] - smooth),
+        cosines=overlaps[..., :1],
+        asides=overlaps[..., 1:],
+        output_turn=_output_turn(push, vectors) if problem.output_law.order_one else None,
+        output_parts=_output_parts(push, law.nodes, u) if problem.output_law.order_one else None,
+        lengthening=lengthening,
+        leaning=(change / np.sqrt(1 + excess))[..., None] * leaning,
+        leaning_square=change**2 * np.einsum("ba,bac,bc->b", along, plain, along)[:, None],
+        along=np.eye(vectors.shape[1])[0] * length[:, None],
+        loosening=np.outer((lengthening - 2 * push.turn) * linear[:, 0, 0] / 2, u),
+        curving=np.zeros_like(excess),
+    )
+
+
+def _output_turn(push: _Push, vectors: Array) -> Array:
+    """S^g M S^(1/2) W0^T a in the special directions, (S, p)."""
+    left = push.profiles.seen(vectors * push.profiles.values**push.power)
+    return np.asarray(left @ push.moments.first @ push.profiles.seen(push.profiles.known[-1]))
+
+
+def _output_parts(push: _Push, nodes: Array, u: Array) -> Array:
+    """S^(1/2) W0^T a, and what M's scatter makes of it, in typical directions, (S, 2, nodes, nu)."""
+    scattered = push.turn * math.sqrt(push.profiles.step_ratio * push.moments.square)
+    turned = (scattered[:, None, None] * u) * nodes[:, None] ** push.power
+    return np.stack([np.broadcast_to(np.sqrt(nodes)[:, None], turned.shape), turned], axis=1)

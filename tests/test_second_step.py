@@ -1,0 +1,106 @@
+"""Two steps: errors, overlaps, limits and refusals."""
+
+import numpy as np
+import pytest
+
+from firststep import Problem, Sizes, predict, predict_spectrum
+from firststep.theory.second_step import Plane, plane_geometry, second_gradient, second_step
+from firststep.theory.step_law import general_step
+
+pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
+
+SIZES = Sizes(1500, 300, 600)
+CURVED = Problem("relu", "t1 + t1*t2", noise_std=0.3, rows="sphere")
+# Independent simulator, 20 replicas, ridge 0.05: alphas, train and test error with standard errors, overlaps.
+STEPS = [
+    ((0.35, 0.35), (0.58708, 0.00885), (1.02979, 0.01174), (0.830, 0.431)),
+    ((0.35, 0.50), (0.48472, 0.00751), (0.87044, 0.00852), (0.787, 0.485)),
+    ((0.50, 0.50), (0.40296, 0.00557), (0.73397, 0.00780), (0.846, 0.583)),
+]
+
+
+@pytest.mark.parametrize("row", STEPS)
+def test_the_second_step_learns_what_the_first_made_visible(row):
+    (first, second), train, test, overlaps = row
+    found = predict(CURVED, SIZES, step_exponents=first, next_step_exponents=second, ridges=0.05)
+    assert found.train_error[0, 0] == pytest.approx(train[0], abs=3 * train[1])
+    assert found.test_error[0, 0] == pytest.approx(test[0], rel=0.02)
+    assert found.top1_t1[0, 0] == pytest.approx(overlaps[0], abs=0.03)
+    assert found.top2_t2[0, 0] == pytest.approx(overlaps[1], abs=0.07)
+    # One step alone would be far off.
+    one = predict(CURVED, SIZES, step_exponents=first, ridges=0.05).test_error[0, 0]
+    assert one > 1.15 * test[0]
+
+
+def test_a_step_of_size_zero_is_no_step():
+    one = predict(CURVED, SIZES, step_sizes=5.0, ridges=[0.05, 0.5])
+    for schedule in ((5.0, 0.0), (0.0, 5.0)):
+        two = predict(CURVED, SIZES, step_sizes=schedule[0], next_step_sizes=schedule[1], ridges=[0.05, 0.5])
+        assert np.array_equal(two.test_error, one.test_error)
+        assert two.next_step_sizes.tolist() == [[schedule[1]]]
+        assert np.allclose(two.test_gain, one.test_gain, rtol=1e-12)
+
+
+def test_a_second_step_that_vanishes_changes_little():
+    one = predict(CURVED, SIZES, step_sizes=5.0, ridges=0.05)
+    two = predict(CURVED, SIZES, step_sizes=5.0, next_step_sizes=1e-3, ridges=0.05)
+    assert abs(two.test_error - one.test_error)[0, 0] < two.test_error_bar[0, 0]
+
+
+@pytest.mark.parametrize("readout", ["rademacher", "constant"])
+def test_readouts_of_few_values_have_an_answer(readout):
+    problem = CURVED.replaced(readout=readout)
+    found = predict(problem, SIZES, step_sizes=5.0, next_step_sizes=5.0, ridges=0.05)
+    assert problem.noise_variance < found.test_error[0, 0] < 1.7
+
+
+def test_all_combinations_are_rows():
+    found = predict(CURVED, SIZES, step_sizes=[2.0, 4.0], next_step_sizes=[0.0, 3.0], ridges=0.05)
+    assert found.test_error.shape == (4, 1)
+    assert [row["next_step_size"] for row in found.rows()] == [0.0, 3.0, 0.0, 3.0]
+    assert np.all(np.isfinite(found.test_error))
+    assert np.all(found.test_error > CURVED.noise_variance)
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "words"),
+    [
+        (CURVED, {"next_step_sizes": [[1.0], [1.0]]}, "two steps"),
+        (Problem("relu", "h1", initial_output="order_one"), {"next_step_sizes": 1.0}, "vanishing"),
+        (Problem("relu", "h1", inputs="power(1)"), {"next_step_sizes": 1.0}, "isotropic"),
+        (Problem("relu", "h1", step_rule="sign"), {}, "sign steps"),
+        (Problem("relu", "h1", fit_sample="step"), {}, "own sample"),
+        (Problem("relu", "h1", inputs="power(1)"), {"theory": "staircase"}, "covariance"),
+        (Problem("relu", "h1"), {"theory": "staircase", "next_step_sizes": 1.0}, "unified"),
+    ],
+)
+def test_what_the_theory_does_not_know_is_refused_in_words(problem, options, words):
+    with pytest.raises(ValueError, match=words):
+        predict(problem, Sizes(100, 50, 80), step_sizes=1.0, **options)
+
+
+def test_after_no_step_the_second_gradient_is_that_of_one_step():
+    geometry = plane_geometry(CURVED, SIZES, Plane(8, 4, 0.5), "structured", 1)
+    u, weights, law = geometry.u, geometry.u_weights, geometry.law
+    first = general_step(CURVED, SIZES, np.array([0.0]), "structured", u, law)
+    gradient = second_gradient(CURVED, SIZES, first, u, weights)
+    # Along t1: c_1 times E dy/dt1 = 1, for all neurons; along t2 nothing; scatter (d/n0) c_1^2 E y^2.
+    along = gradient.mean @ np.concatenate([first.cosines[0], first.asides[0]], axis=1).T
+    assert np.allclose(along, [0.5, 0.0], atol=1e-9)
+    assert np.allclose(gradient.gram, 0.25 * SIZES.step_ratio * CURVED.label_variance, rtol=1e-9)
+
+
+def test_two_coordinates_carry_the_whole_curve():
+    geometry = plane_geometry(CURVED, SIZES, Plane(8, 4, 0.5), "structured", 1)
+    law = second_step(CURVED, SIZES, (5.0, 10.0), "structured", geometry.u, geometry.u_weights)
+    sizes = np.sqrt((geometry.u_weights[:, None] * law.shared[0] ** 2).sum(axis=0))
+    assert sizes[0] > sizes[1] > 0.02
+    # Teacher directions are unit vectors in the special directions and the scatter beside them.
+    length = (law.cosines[0] ** 2).sum(axis=1) + (law.asides[0] ** 2).sum(axis=1)
+    assert np.allclose(length, 1.0)
+
+
+def test_spectra_refuse_what_they_do_not_know():
+    for problem in (CURVED, Problem("relu", "h1", inputs="power(1)")):
+        with pytest.raises(ValueError, match="spectral theory does not know"):
+            predict_spectrum(problem, Sizes(100, 50, 80), step_size=1.0)

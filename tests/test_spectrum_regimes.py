@@ -1,0 +1,104 @@
+"""Predicted spectra where the simple picture ends: heavy labels, every degree, covariance, several steps."""
+
+import math
+
+import numpy as np
+import pytest
+
+from firststep.results import Spectrum
+from firststep.setting import Problem, Sizes
+from firststep.simulate.spectra import cumulative, kolmogorov_distance, simulate_spectrum
+from firststep.theory.spectra import feature_bulk
+from firststep.theory.spectra.loose import LAST, has_islets, with_tail
+from firststep.theory.spectra.spectrum import Follower, predict_spectrum
+
+TEACHER = "h1 + h2/sqrt(2)"
+
+
+def typical(found: Spectrum, count: int) -> list[float]:
+    """Where the largest eigenvalues of the bulk lie in the median: half an eigenvalue above, one and a half, …"""
+    total = found.sizes.n_samples if found.of == "features" else found.sizes.width
+    x = np.linspace(*found.edges, 20001)
+    above = total * (1 - cumulative(found, x))
+    return [float(np.interp(-(k + 0.5), -above, x)) for k in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("problem", "sizes", "alpha"),
+    [
+        (Problem("gelu", "h2"), Sizes(500, 800, 600, 300), 0.5),
+        (
+            Problem("sin(x) + cos(x)/2", "h1 + h3/sqrt(6)", readout="rademacher"),
+            Sizes(500, 680, 700, 366),
+            0.463,
+        ),
+    ],
+)
+def test_the_largest_labels_make_no_islet(problem: Problem, sizes: Sizes, alpha: float) -> None:
+    step = sizes.step_size(alpha)
+    found = predict_spectrum(problem, sizes, step, check=False)
+    assert len(found.intervals) == 1
+    assert not has_islets(found)
+    assert float(np.trapezoid(found.density, found.x)) + found.atom == pytest.approx(1, abs=0.003)
+    drawn = simulate_spectrum(
+        problem, sizes, step, replicas=8, seed=1, bulk=False, overlaps=False, count=0
+    ).details["eigenvalues"]
+    spikes = len(found.outliers)
+    largest = np.array([values[spikes : spikes + 5] for values in drawn])
+    expected = np.array(typical(found, 5))
+    assert expected == pytest.approx(largest.mean(axis=0), rel=0.2)
+    assert 1.5 * expected != pytest.approx(largest.mean(axis=0), rel=0.2)
+    assert largest[:, 0].min() < found.edges[1] < largest[:, 0].max()
+
+
+def test_a_follower_has_no_islets_either() -> None:
+    problem = Problem("softplus", "h1 + h3/sqrt(6)")
+    found = Follower("weights").spectrum(problem, Sizes(500, 451, 300, 342), 15.0)
+    assert not has_islets(found)
+
+
+def test_a_tail_keeps_the_mass_and_ends_at_the_last_half_eigenvalue() -> None:
+    x = np.linspace(0.0, 1.0, 201)
+    density = 6 * x * (1 - x)
+    tail = np.linspace(1.0, 5.0, 60)
+    beyond = 3 * np.exp(-(tail - 1))
+    merged, height, end = with_tail(x, density, tail, beyond, 100.0)
+    assert end == pytest.approx(1 + math.log(3 / LAST), abs=0.02)
+    assert np.trapezoid(height, merged) == pytest.approx(1, abs=2e-3)
+    assert (np.diff(height[-40:]) < 1e-9).all()
+    # Less than half an eigenvalue is no tail.
+    assert with_tail(x, density, tail, 0.1 * beyond, 100.0)[2] == 1.0
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_every_degree_has_its_bulk(activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, sizes = Problem(activation, TEACHER, rows="sphere"), Sizes(700, 30, 500)
+    drawn = simulate_spectrum(problem, sizes, 0.0, replicas=2, overlaps=False)
+    found = predict_spectrum(problem, sizes, 0.0)
+    linear = found.intervals[-1]
+    own = (found.x >= linear[0]) & (found.x <= linear[1])
+    assert float(np.trapezoid(found.density[own], found.x[own])) * 700 == pytest.approx(30, abs=0.5)
+    eigenvalues = np.mean(drawn.details["eigenvalues"], axis=0)
+    assert eigenvalues[0] == pytest.approx(linear[1], rel=0.06)
+    assert eigenvalues[29] == pytest.approx(linear[0], rel=0.1)
+    assert kolmogorov_distance(drawn, found) < 0.03
+    monkeypatch.setattr(feature_bulk, "RESOLVED", math.inf)
+    assert kolmogorov_distance(drawn, predict_spectrum(problem, sizes, 0.0)) > 0.03
+
+
+def test_spikes_stand_between_the_bulks_of_two_degrees() -> None:
+    problem, sizes = Problem("relu", TEACHER, noise_std=0.3, rows="sphere"), Sizes(1500, 40, 1000)
+    step = sizes.step_size(0.4)
+    found = predict_spectrum(problem, sizes, step, check=False)
+    drawn = simulate_spectrum(problem, sizes, step, replicas=2, overlaps=False, count=1)
+    eigenvalues = np.mean(drawn.details["eigenvalues"], axis=0)
+    (low, high) = found.intervals[-2][1], found.intervals[-1][0]
+    above = [o for o in found.outliers if o.over_edge > 1]
+    among = [o for o in found.outliers if o.over_edge < 1]
+    assert len(above) == 1
+    assert above[0].eigenvalue == pytest.approx(eigenvalues[0], rel=0.08)
+    # After the spike and the linear bulk's other 39: what H_2 of the coordinate makes, and the norm of x.
+    assert [o.eigenvalue for o in among] == pytest.approx(eigenvalues[40 : 40 + len(among)], rel=0.1)
+    assert len(among) == 2
+    assert all(low < o.eigenvalue < high for o in among)
+    assert among[1].overlaps["norm"] > 0.3

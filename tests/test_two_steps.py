@@ -1,0 +1,183 @@
+"""Spectra of the weights after two steps: against drawn networks, one step, known limits, and what is refused."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from firststep import Problem, Sizes, predict_spectrum, simulate_spectrum
+from firststep.cli.app import main
+from firststep.theory.coefficients import readout_rule
+from firststep.theory.spectra.two_steps import (
+    TwoStepWeights,
+    _put_together,
+    critical_next_step,
+    outlier_count,
+    rows_after,
+    turns_of,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
+
+CURVED = Problem("relu", "t1 + t1*t2", noise_std=0.3, rows="sphere")
+LARGE = Sizes(2000, 1000, 1500)
+# 16 drawn networks: exponents, both eigenvalues and the overlaps of t1 and t2 with their vectors, with standard errors.
+DRAWN = [
+    ((0.34, 0.26), (152.62, 2.75), (5.72, 0.07), (0.639, 0.003), (0.123, 0.009)),
+    ((0.34, 0.34), (240.76, 3.62), (10.73, 0.28), (0.661, 0.003), (0.202, 0.006)),
+    ((0.5, 0.34), (1190.27, 23.83), (25.55, 0.60), (0.605, 0.004), (0.265, 0.008)),
+    ((0.26, 0.5), (1124.69, 17.92), (41.99, 1.71), (0.548, 0.004), (0.197, 0.005)),
+    ((0.5, 0.5), (2132.18, 27.23), (235.80, 5.79), (0.679, 0.004), (0.284, 0.006)),
+]
+
+
+def readout():
+    u, weights, _ = readout_rule(CURVED.readout_law, 0.3, 0)
+    return u, weights
+
+
+@pytest.mark.parametrize("row", DRAWN)
+def test_outliers_against_drawn_weights(row):
+    (first, second), *outliers, t1, t2 = row
+    found = predict_spectrum(CURVED, LARGE, step_exponent=first, next_step_exponent=second, of="weights")
+    assert len(found.outliers) == 2
+    for outlier, (value, error) in zip(found.outliers, outliers, strict=True):
+        assert outlier.eigenvalue == pytest.approx(value, abs=0.02 * value + 2 * error)
+    assert found.outliers[0].overlaps["t1"] == pytest.approx(t1[0], abs=0.01 + 2 * t1[1])
+    assert found.outliers[1].overlaps["t2"] == pytest.approx(t2[0], abs=0.01 + 2 * t2[1])
+    # One step alone has no outlier that knows t2.
+    one = predict_spectrum(CURVED, LARGE, step_exponent=first, of="weights")
+    assert max(outlier.overlaps["t2"] for outlier in one.outliers) < 0.02
+
+
+def test_outliers_and_bulk_against_networks_drawn_here():
+    sizes = Sizes(600, 300, 450)
+    asked = {"step_exponent": 0.4, "next_step_exponent": 0.4, "of": "weights"}
+    drawn = simulate_spectrum(CURVED, sizes, replicas=12, count=2, **asked)
+    found = predict_spectrum(CURVED, sizes, **asked)
+    assert found.details["next_step_sizes"] == drawn.details["next_step_sizes"]
+    for k, outlier in enumerate(found.outliers):
+        error = drawn.details["stderr"][k]["eigenvalue"]
+        value = drawn.outliers[k].eigenvalue
+        assert outlier.eigenvalue == pytest.approx(value, abs=0.02 * value + 3 * error)
+    bulk = np.concatenate([values[2:] for values in drawn.details["eigenvalues"]])
+    # Means of the bulk: the density's and the drawn eigenvalues' (zeros counted, N > d).
+    mean = np.trapezoid(found.density * found.x, found.x)
+    assert bulk.sum() / (12 * sizes.width) == pytest.approx(mean, rel=0.03)
+
+
+def test_one_step_of_one_direction_is_the_theory_of_one_step():
+    problem = Problem("relu", "h1 + h2/2", noise_std=0.3, rows="sphere")
+    one = predict_spectrum(problem, LARGE, 8.0, of="weights")
+    for schedule in ((8.0, 0.0), (0.0, 8.0)):
+        two = predict_spectrum(problem, LARGE, schedule[0], next_step_size=schedule[1], of="weights")
+        assert np.array_equal(two.density, one.density)
+        assert [o.eigenvalue for o in two.outliers] == [o.eigenvalue for o in one.outliers]
+        assert two.details["next_step_sizes"] == [schedule[1]]
+    # The equations of two steps themselves, with the first alone or the second alone: in the special directions they
+    # have the first two moments of M, not its whole law, which moves the outlier by 0.4 %.
+    for pair in ((8.0, 0.0), (1e-6, 8.0)):
+        found = TwoStepWeights(problem, LARGE, pair, "structured").spectrum(200, check=False)
+        assert found.outliers[0].eigenvalue == pytest.approx(one.outliers[0].eigenvalue, rel=5e-3)
+        assert found.outliers[0].overlaps["beta"] == pytest.approx(one.outliers[0].overlaps["beta"], abs=2e-3)
+        assert found.edges[1] == pytest.approx(one.edges[1], rel=0.02)
+
+
+def test_two_steps_with_vanishing_spike_are_one_on_both_samples():
+    # With steps so small that the slope stays what it was, both samples are seen alike: eta (b1 + b2), a step of
+    # 2 eta on 2 n0 samples. What is left is of the order of the spike, omega = eta c_1 |b|/sqrt(N).
+    problem = Problem("tanh", "h1", noise_std=0.5)
+    left = []
+    for size in (0.02, 0.01):
+        u, weights, _ = readout_rule(problem.readout_law, 0.3, 0)
+        both = rows_after(problem, Sizes(2000, 1000, 1500), (size, size), "structured", u, weights)
+        one = rows_after(problem, Sizes(2000, 1000, 1500, 4000), (2 * size, 0.0), "structured", u, weights)
+        lengths = [np.sqrt(weights @ (rows.curve**2).sum(axis=1)) for rows in (both, one)]
+        left.append(abs(lengths[0] / lengths[1] - 1))
+        assert left[-1] < size * math.sqrt(1 / 1500) * 5
+    assert left[1] < 0.6 * left[0]
+
+
+def test_the_turn_without_a_first_step_is_the_mean_of_m():
+    u, weights = readout()
+    rows = rows_after(CURVED, LARGE, (0.0, 1.0), "structured", u, weights)
+    turns = turns_of(CURVED, rows.first, u, weights)
+    known = turns.shape[1]
+    in_teacher = rows.teacher[:, :known] @ turns @ rows.teacher[:, :known].T
+    # E M = E[y t_a t_b] = [[0, 1], [1, 0]], times 2 c_2.
+    slope = 2 * CURVED.activation.hermite(3)[2]
+    assert np.allclose(in_teacher, slope * np.array([[0, 1], [1, 0]]), atol=1e-8)
+
+
+def test_labels_put_together_keep_mass_mean_and_tail():
+    labels = np.random.default_rng(0).standard_normal(16384)
+    values, shares = _put_together(labels, 4000)
+    assert shares.sum() == pytest.approx(1)
+    assert values @ shares == pytest.approx(labels.mean(), abs=1e-12)
+    assert values[-1] == pytest.approx(np.sort(labels)[-4:].mean())
+    assert len(values) < 400
+
+
+def test_the_second_step_is_critical_where_its_outlier_leaves():
+    found = critical_next_step(CURVED, LARGE, step_exponent=0.34)
+    for factor, count in ((0.9, 1), (1.1, 2)):
+        spectrum = predict_spectrum(
+            CURVED, LARGE, step_exponent=0.34, next_step_size=factor * found, of="weights"
+        )
+        assert len(spectrum.outliers) == count
+    # An additive teacher of one direction and an odd activation at small steps: nothing leaves.
+    assert critical_next_step(Problem("tanh", "h1"), LARGE, step_size=0.1, largest=3.0) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "count"),
+    [(0.0, 0.3, 1), (0.3, 0.1, 1), (0.3, 0.3, 2), (0.3, 0.45, 3), (0.2, 0.4, 2)],
+)
+def test_the_count_of_outliers_in_the_limit(first, second, count):
+    # floor(alpha_2/(1/2 - alpha_1)) beside the one that both steps share.
+    assert count == 1 + math.floor(second / (0.5 - first) + 1e-9)
+    problem = Problem([0, 1, 1, 1, 1, 1, 1], "h1 + h2/2", noise_std=0.3)
+    counts = [outlier_count(problem, n, 0.5, 1.0, (first, second)) for n in (1e3, 1e25, 1e30)]
+    assert counts[1:] == [count, count]
+
+
+def test_the_count_refuses_readouts_of_few_values():
+    with pytest.raises(ValueError, match="of 2 values"):
+        outlier_count(Problem("relu", "h1", readout="rademacher"), 1e6, 0.5, 1.0, (0.3, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "words"),
+    [
+        (Problem("relu", "h1"), {"of": "features"}, "of='weights'"),
+        (CURVED, {"of": "weights", "next_step_sizes": [1.0, 1.0]}, "at most two steps"),
+        (CURVED.replaced(step_sample="same"), {"of": "weights"}, "fresh sample"),
+        (CURVED.replaced(initial_output="order_one"), {"of": "weights"}, "vanishing"),
+        (CURVED, {"of": "weights", "rest": "none"}, "structured"),
+        (CURVED, {"of": "weights", "next_step_exponent": 0.1}, "not both"),
+    ],
+)
+def test_spectra_that_are_not_derived_are_refused_in_words(problem, options, words):
+    with pytest.raises(ValueError, match=words):
+        predict_spectrum(problem, Sizes(200, 100, 150), 2.0, **({"next_step_sizes": 1.0} | options))
+
+
+def test_the_command_has_the_second_step():
+    words = "spectrum --teacher t1+t1*t2 --of weights --n-samples 300 --dim 150 --width 200 --json --quiet"
+    steps = "--step-exponent 0.5 --next-step-exponent 0.3,0.5 --simulate 1"
+    result = CliRunner().invoke(main, f"{words} {steps}".split())
+    assert result.exit_code == 0, result.output
+    spectra = json.loads(result.stdout)["spectra"]
+    assert [spectrum["next_step_sizes"] for spectrum in spectra] == [
+        [pytest.approx(300**0.3)],
+        [pytest.approx(300**0.5)],
+    ]
+    assert spectra[1]["outliers"][1]["overlaps"]["t2"] > 0.1
+    assert spectra[1]["simulated"]["outliers"]
+    third = CliRunner().invoke(
+        main, f"{words} --step-exponent 0.5 --next-step-exponent 0.3 --next-step-exponent 0.2".split()
+    )
+    assert third.exit_code != 0
+    assert "at most two steps" in third.output + third.stderr
