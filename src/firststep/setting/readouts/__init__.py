@@ -12,6 +12,7 @@ MEANINGS = {
     "gaussian": "N(0, 1/N)",
     "rademacher": "±1/√N",
     "constant": "1/√N",
+    "laplace": "Laplace of variance 1/N",
 }
 
 
