@@ -15,14 +15,14 @@ from firststep.theory.sectors import directions
 MIXED = "h1 + h2/sqrt(2)"
 SIZES = Sizes(90, 40, 60, 70)
 FINE = Resolution(24, 0.6, 4)
-READOUTS = ["gaussian", "rademacher", "constant"]
+READOUTS = ["gaussian", "rademacher", "constant", "laplace"]
 # Problem and highest degree with a sector, at a step of order one and with functions spanned by themselves.
 CASES = {
     "relu": (Problem("relu", MIXED, noise_std=0.3), 1),
     "sphere": (Problem("tanh(2*x)", "h1 + h3/6", rows="sphere"), 3),
     "output": (Problem("softplus", MIXED, readout="rademacher", initial_output="order_one"), 2),
     "covariance": (Problem("gelu", "relu", inputs="levels(0.5, 1.5)"), 2),
-    "directions": (Problem("relu", "t1 + t1*t2", readout="rademacher"), 2),
+    "directions": (Problem("relu", "t1 + t1*t2", readout="laplace"), 2),
 }
 
 
@@ -219,7 +219,7 @@ def test_the_series_of_small_spikes_is_the_quadrature():
     assert differs(coefficients._spike_series(geometry, omega, 1.01 * law.excess)[0], plain, 1e-12) > 0
 
 
-@pytest.mark.parametrize("readout", ["gaussian", "rademacher"])
+@pytest.mark.parametrize("readout", ["gaussian", "rademacher", "laplace"])
 def test_half_of_the_nodes_are_enough_where_signs_do_not_matter(readout):
     geometry, law, _ = made(Problem("softplus", MIXED, readout=readout), rest="none")
     shift = law.shared @ geometry.coordinates
