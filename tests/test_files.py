@@ -70,6 +70,22 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "rows.nc"])
+def test_a_full_disk_leaves_the_old_file_and_is_told(name: str, store: Path, tmp_path: Path) -> None:
+    pytest.importorskip("h5netcdf" if name == "rows.nc" else "pyarrow")
+    target = tmp_path / name
+    target.write_text("old")
+    script = (
+        "import resource\nfrom firststep.cli.app import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))\n"
+        f"main(['export', {str(target)!r}, '--store', {str(store)!r}])\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (1, f"Error: {target} cannot be written: File too large\n")
+    assert target.read_text() == "old"
+    assert not list(tmp_path.glob(".rows*"))
+
+
 def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path: Path) -> None:
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to("real.txt")

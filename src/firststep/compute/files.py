@@ -78,10 +78,12 @@ def written(target: Place, inputs: Iterable[Place] = ()) -> Iterator[Path]:
             os.fsync(content.fileno())
         draft.replace(path)
     except OSError as error:
-        # The draft's own name means nothing to the user.
-        if error.filename is not None and str(error.filename) == str(draft):
-            raise type(error)(error.errno, f"{target} cannot be written: {error.strerror}") from error
-        raise
+        # The draft's own name means nothing to the user; a full disk comes without any.
+        if error.errno is None or (error.filename is not None and str(error.filename) != str(draft)):
+            raise
+        told = type(error)(f"{target} cannot be written: {os.strerror(error.errno)}")
+        told.errno = error.errno
+        raise told from error
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

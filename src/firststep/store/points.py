@@ -466,9 +466,10 @@ class Store:
         for package in ("h5py", "h5netcdf"):
             if find_spec(package) is None:
                 raise ImportError(f"to_netcdf needs {package}: install firststep[export]")
-        found = self.to_xarray(**wanted)
+        # In memory first: on a full disk HDF5 ends the whole process.
+        content = self.to_xarray(**wanted).to_netcdf(engine="h5netcdf")
         with written(path, self._files()) as draft:
-            found.to_netcdf(draft, engine="h5netcdf")
+            draft.write_bytes(content)
         return Path(path)
 
     def _files(self) -> list[Path]:
