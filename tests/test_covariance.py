@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from firststep import Problem, Sizes, predict, simulate
+from firststep.setting import covariance
+from firststep.setting.inputs import Alignment, Inputs
 from firststep.theory.limits.bounds import best_linear_error, best_linear_ridge, linear_ridge
 from firststep.theory.limits.random_features import solve
 from firststep.theory.limits.weights import mean_cosine_squared
@@ -209,3 +211,36 @@ def test_ridge_regression_on_inputs_with_a_covariance(row):
     best = best_linear_ridge(problem, sizes)
     others = linear_ridge(problem, sizes, best.ridge[0] * np.array([0.9, 1.1])).test_error
     assert best_linear_error(problem) < best.test_error[0] < others.min()
+
+
+# A power law in very many dimensions.
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_a_long_spectrum_in_groups_has_the_moments_of_the_whole(
+    exponent: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = covariance.covariance_of.__wrapped__
+    words = Inputs.parse(f"power({exponent})"), Alignment.parse("eigenvalues"), 100_000
+    whole = made(*words)
+    assert len(whole.values) == 100_000
+    monkeypatch.setattr(covariance, "MOST_SINGLE", 50_000)
+    for law in (made(*words), whole.condensed()):
+        assert len(law.values) < 11_000
+        assert law.counts.sum() == 100_000
+        for power in (-1.0, 0.5, 1.0, 2.0):
+            assert law.moment(power) == pytest.approx(whole.moment(power), rel=1e-5)
+            assert law.teacher_moment(power) == pytest.approx(whole.teacher_moment(power), rel=1e-5)
+
+
+def test_a_power_law_in_1e11_dimensions_is_predicted() -> None:
+    found = [
+        predict(
+            Problem("tanh", "h1 + h3/6", 0.1, inputs="power(0.5)"),
+            Sizes(d // 30, d, d // 13),
+            [0.0, 1.0],
+            [1e-3],
+        ).test_error
+        for d in (10**9, 10**11)
+    ]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-3)

@@ -1,8 +1,10 @@
 r"""Covariance of the inputs, made of words: :math:`x = S^{1/2} g`, eigenvalues of mean one, and the teacher's place."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,6 +48,16 @@ class Covariance:
         """All d eigenvalues, descending."""
         return np.repeat(self.values, self.counts.astype(int))
 
+    def condensed(self) -> Self:
+        """The same law with neighbours of a long list put together: those within half a percent, at their mean."""
+        if len(self.values) <= FIRST_SINGLE:
+            return self
+        group = np.floor(np.log(self.values[0] / self.values) / GROUP_WIDTH)
+        index = np.unique(group, return_inverse=True)[1]
+        parts = self.counts, self.weights, self.counts * self.values
+        counts, weights, sums = (np.asarray(np.bincount(index, part), dtype=np.float64) for part in parts)
+        return replace(self, values=sums / counts, counts=counts, weights=weights)
+
     def moment(self, power: float) -> float:
         """Mean of m^power over the directions."""
         return float(self.shares @ self.values**power)
@@ -62,8 +74,24 @@ def _isotropic(numbers: Sequence[float], dim: int) -> Groups:
     return np.ones(1), np.array([dim])
 
 
+# Up to this d each eigenvalue of a power law stands for itself. Beyond, only the first do: the others are grouped, each
+# group wider than the one before by this share of the place where it begins.
+MOST_SINGLE, FIRST_SINGLE, GROUP_WIDTH = 100_000, 10_000, 0.005
+
+
 def _power(numbers: Sequence[float], dim: int) -> Groups:
-    return np.arange(1, dim + 1, dtype=float) ** -numbers[0], np.ones(dim, dtype=int)
+    exponent = numbers[0]
+    if dim <= MOST_SINGLE:
+        return np.arange(1, dim + 1, dtype=float) ** -exponent, np.ones(dim, dtype=int)
+    first = np.arange(1, FIRST_SINGLE + 1, dtype=float) ** -exponent
+    groups = math.ceil(math.log(dim / FIRST_SINGLE) / GROUP_WIDTH)
+    edges = np.floor(np.geomspace(FIRST_SINGLE, float(dim), groups + 1))
+    # The sum over a group by the integral between its halves: off by a share of 1/(24 place^2).
+    middle = np.log(edges + 0.5)
+    power = 1 - exponent
+    sums = np.diff(middle) if power == 0 else np.diff(np.exp(power * middle)) / power
+    counts = np.diff(edges)
+    return np.concatenate([first, sums / counts]), np.concatenate([np.ones(FIRST_SINGLE), counts])
 
 
 def _levels(numbers: Sequence[float], dim: int) -> Groups:

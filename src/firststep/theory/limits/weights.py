@@ -166,7 +166,7 @@ def mean_cosine_squared(problem: Problem, sizes: Sizes) -> float:
     >>> print(f"{mean_cosine_squared(loud, Sizes(1000, 500, 750)):.3f}")
     0.292
     """
-    law = problem.covariance(sizes.dim)
+    law = problem.covariance(sizes.dim).condensed()
     pull = law.values ** (1.0 if problem.rule.plain else 0.0)
     slope = float(np.linalg.norm(np.atleast_1d(problem.teacher.gradient_mean)))
     noise = sizes.step_ratio * (problem.label_variance + problem.output_variance(sizes)) + 0 * pull
