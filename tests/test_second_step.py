@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from firststep import Problem, Sizes, predict, predict_spectrum
+from firststep import Problem, Sizes, predict
 from firststep.theory.second_step import Plane, plane_geometry, second_gradient, second_step
 from firststep.theory.step_law import general_step
 
@@ -98,9 +98,3 @@ def test_two_coordinates_carry_the_whole_curve():
     # Teacher directions are unit vectors in the special directions and the scatter beside them.
     length = (law.cosines[0] ** 2).sum(axis=1) + (law.asides[0] ** 2).sum(axis=1)
     assert np.allclose(length, 1.0)
-
-
-def test_spectra_refuse_what_they_do_not_know():
-    for problem in (CURVED, Problem("relu", "h1", inputs="power(1)")):
-        with pytest.raises(ValueError, match="spectral theory does not know"):
-            predict_spectrum(problem, Sizes(100, 50, 80), step_size=1.0)

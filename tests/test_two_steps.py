@@ -68,6 +68,21 @@ def test_outliers_and_bulk_against_networks_drawn_here():
     assert bulk.sum() / (12 * sizes.width) == pytest.approx(mean, rel=0.03)
 
 
+def test_features_after_two_steps_against_drawn_ones():
+    # Eight drawn networks: both outliers with standard errors, and the squared overlap of the first with t1.
+    drawn = {0.35: ((46.0, 1.15), (13.35, 0.51), 0.81), 0.5: ((313.3, 6.9), (200.2, 5.6), 0.77)}
+    for exponent, (*outliers, overlap) in drawn.items():
+        found = predict_spectrum(
+            CURVED, Sizes(1500, 300, 600), step_exponent=exponent, next_step_exponents=exponent
+        )
+        assert len(found.outliers) == 2
+        for outlier, (value, error) in zip(found.outliers, outliers, strict=True):
+            assert outlier.eigenvalue == pytest.approx(value, abs=2 * error)
+        assert found.outliers[0].overlaps["t1"] == pytest.approx(overlap, abs=0.04)
+        assert found.outliers[1].overlaps["t2"] > 0.05
+        assert "h1" not in found.outliers[0].overlaps
+
+
 def test_one_step_of_one_direction_is_the_theory_of_one_step():
     problem = Problem("relu", "h1 + h2/2", noise_std=0.3, rows="sphere")
     one = predict_spectrum(problem, LARGE, 8.0, of="weights")
@@ -151,7 +166,9 @@ def test_the_count_refuses_readouts_of_few_values():
 @pytest.mark.parametrize(
     ("problem", "options", "words"),
     [
-        (Problem("relu", "h1"), {"of": "features"}, "of='weights'"),
+        (Problem("relu", "h1", inputs="power(1)"), {"of": "features"}, "isotropic"),
+        (Problem("relu", "h1", step_rule="whitened"), {"of": "features"}, "gradient"),
+        (CURVED.replaced(initial_output="order_one"), {"of": "features"}, "vanishing"),
         (CURVED, {"of": "weights", "next_step_sizes": [1.0, 1.0]}, "at most two steps"),
         (CURVED.replaced(step_sample="same"), {"of": "weights"}, "fresh sample"),
         (CURVED.replaced(initial_output="order_one"), {"of": "weights"}, "vanishing"),

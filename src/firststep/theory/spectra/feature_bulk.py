@@ -119,7 +119,7 @@ def _affordable(resolution: Resolution) -> bool:
     return resolution.nodes <= MOST_NODES and resolution.readout_spacing >= LEAST_SPACING
 
 
-def _likely(geometry: Geometry) -> Geometry:
+def reached(geometry: Geometry) -> Geometry:
     """Without readouts that no neuron has, z that no sample has, and directions of M that are not there.
 
     Not if polynomials are in use, whose quadrature is exact as it stands. A node beyond what is there would only make
@@ -161,6 +161,7 @@ class FeatureBulk(Solver):
     """Features: the unified equations at ridge -x."""
 
     of = "features"
+    one_coordinate = True  # whether overlaps with functions of z are told
     resolution: Resolution
 
     def __init__(
@@ -189,9 +190,13 @@ class FeatureBulk(Solver):
             )
         if self.loose is not None:
             geometry = replace(geometry, law=self.loose.law)
-        self.geometry: Geometry = _likely(geometry)
+        self.geometry: Geometry = reached(geometry)
         self.tables: Tables = tables_of(self.geometry, steps, rest)
-        g, t = self.geometry, self.tables
+        self.set_moments()
+
+    def set_moments(self) -> None:
+        """Mean eigenvalue and share of those at zero, from geometry and tables."""
+        g, t, sizes = self.geometry, self.tables, self.sizes
         by_level = (t.alpha[0] ** 2).sum(axis=2) @ g.u_weights
         bulk = g.u_weights @ t.spread[0] @ g.weights + t.level_weights[0] @ by_level
         self.mean = float(bulk) / g.samples_per_neuron
@@ -478,12 +483,13 @@ class FeatureBulk(Solver):
         found = {}
         for k in range(DEGREES + 1):
             found[f"h{k}"] = float(by_direction[0] @ coefficients[:, k]) ** 2 / slope
-        r = float(t.cosine[0])
-        along = (
-            r * by_direction[0] @ coefficients[:, 1]
-            + math.sqrt(1 - r**2) * by_direction[1] @ coefficients[:, 0]
-        )
-        found["beta"] = float(along) ** 2 / slope
+        signal = np.atleast_1d(self.problem.teacher.gradient_mean)
+        size = float(np.linalg.norm(signal))
+        # Where one step sees nothing, "beta" is t1.
+        along = self._along_teacher(by_direction)
+        found["beta"] = float(signal @ along / size if size > 0 else along[0]) ** 2 / slope
+        if len(along) > 1:
+            found |= {f"t{a + 1}": float(each) ** 2 / slope for a, each in enumerate(along)}
         if t.norm_start < len(t.blocks):
             found["norm"] = float(by_direction[t.norm_start] @ coefficients[:, 0]) ** 2 / slope
         for k in range(2, MONOMIALS + 1):
@@ -494,7 +500,19 @@ class FeatureBulk(Solver):
             power = g.u**k
             power = power / math.sqrt(float(g.u_weights @ power**2))
             found[f"a{k}"] = float((t.psi[0] * g.u_weights) @ power @ vector[:spikes]) ** 2 / (slope * x)
-        return found
+        if self.one_coordinate:
+            return found
+        return {name: value for name, value in found.items() if name == "h0" or name[0] not in "hz"}
+
+    def _along_teacher(self, by_block: Array) -> Array:
+        """A function's coefficients on the teacher's directions, (k,)."""
+        g, t = self.geometry, self.tables
+        found = t.cosines[0] @ g.coordinates @ (by_block[0] @ t.h[0] * g.weights)
+        for e in range(t.asides.shape[2]):
+            unit = tuple(int(i == e) for i in range(t.asides.shape[2]))
+            mean = float((by_block[t.blocks.index(unit)] @ t.h[0]) @ g.weights)
+            found = found + t.asides[0][:, e] * mean
+        return np.asarray(found)
 
 
 def _eigenvalues(matrix: Values) -> Array:

@@ -20,10 +20,13 @@ from firststep.setting import Problem, Sizes, later_steps_of, step_sizes_of
 from firststep.setting.doors import door
 from firststep.theory.scope import check_scope
 from firststep.theory.spectra.bulk import WRONG_MASS
+from firststep.theory.spectra.covariant import CovariantWeights
 from firststep.theory.spectra.feature_bulk import ACCURACY, FeatureBulk
 from firststep.theory.spectra.loose import has_islets
-from firststep.theory.spectra.two_steps import TwoStepWeights, check_two_steps
+from firststep.theory.spectra.two_step_features import TwoStepFeatures
+from firststep.theory.spectra.two_steps import TwoStepWeights, check_steps
 from firststep.theory.spectra.weight_bulk import WeightBulk
+from firststep.theory.step_law import is_plain
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -101,8 +104,8 @@ def predict_spectrum(
 ) -> Spectrum | tuple[Spectrum, ...]:
     r"""Spectrum of :math:`F F^\top/n` or of :math:`W W^\top` that the unified theory predicts.
 
-    Of the features after one step, for a teacher of one direction; of the weights after one or two, for a teacher of
-    up to four [firststep, second step].
+    Of features and weights, after one step under any covariance or after two on isotropic inputs, for teachers of up
+    to four directions [firststep, covariance; second step].
 
     Parameters
     ----------
@@ -113,7 +116,7 @@ def predict_spectrum(
     step_exponent : float or array (S,), optional
         :math:`\alpha`, :math:`\eta = n_0^\alpha`.
     next_step_sizes, next_step_exponents : float or sequence of float
-        A second step on a fresh sample, after every first one; for weights. Give one of the two or neither.
+        A second step on a fresh sample, after every first one. Give one of the two or neither.
     of : {"features", "weights"}
         Whose eigenvalues.
     points : int
@@ -130,10 +133,12 @@ def predict_spectrum(
         Overlaps of features: ``"h0"`` … ``"h4"`` with Hermite polynomials of z, the coordinate along the vector that
         the neurons share, ``"z2"`` and ``"z3"`` with its monomials, ``"beta"`` with :math:`\beta\cdot x`, where
         several degrees are resolved ``"norm"`` with that of x (left singular vector),
-        and ``"a1"`` … ``"a3"`` with the powers of the readout (right singular vector).
+        and ``"a1"`` … ``"a3"`` with the powers of the readout (right singular vector). After two steps those with
+        functions of z alone are left out.
         Overlaps of weights:
-        ``"beta"`` and ``"direction"``, that of the first step (input side), and for a teacher of several directions
-        ``"t1"``, ``"t2"``, …
+        ``"beta"`` and ``"direction"``, that of the first step (input side). For a teacher of several directions both
+        have ``"t1"``, ``"t2"``, …, and ``"beta"`` is the direction that one step sees. Under a covariance S weights
+        are those that act on x, where ``"beta"`` stands for :math:`S^{1/2}\beta`.
 
     Examples
     --------
@@ -145,7 +150,7 @@ def predict_spectrum(
         raise ValueError(f"of must be one of {', '.join(KINDS)}; got {of!r}")
     if not 10 <= points <= MOST_POINTS:
         raise ValueError(f"points must be at least 10 and at most {MOST_POINTS}, got {points}")
-    check_scope(problem, "spectral weight" if of == "weights" else "spectral")
+    check_scope(problem, "spectral")
     steps = step_sizes_of(sizes, step_size, step_exponent)
     later = later_steps_of(sizes, next_step_sizes, next_step_exponents)
     spectra = tuple(
@@ -160,20 +165,30 @@ def _predicted(
     problem: Problem, sizes: Sizes, steps: tuple[float, ...], of: str, points: int, rest: str, check: bool
 ) -> Spectrum:
     taken = [step for step in steps if step > 0]
-    if len(taken) > 1 or problem.teacher.directions > 1:
-        check_two_steps(problem, sizes, len(taken), of, rest)
-        pair = (taken[0] if taken else 0.0, taken[1] if len(taken) > 1 else 0.0)
-        found = _refined(TwoStepWeights(problem, sizes, pair, rest), points, check)
-        return replace(
-            found, step_size=steps[0], details={**found.details, "next_step_sizes": list(steps[1:])}
-        )
-    step_size = taken[0] if taken else 0.0
-    kind: type[FeatureBulk] | type[WeightBulk] = FeatureBulk if of == "features" else WeightBulk
-    found = _refined(kind(problem, sizes, step_size, rest), points, check)
-    found = _without_islets(found, rest, points) if has_islets(found) else found
+    found = _refined(_solver_of(problem, sizes, taken, of, rest), points, check)
+    if len(taken) < 2 and is_plain(problem, sizes) and has_islets(found):
+        found = _without_islets(found, rest, points)
     if len(steps) == 1:
         return found
     return replace(found, step_size=steps[0], details={**found.details, "next_step_sizes": list(steps[1:])})
+
+
+def _solver_of(
+    problem: Problem, sizes: Sizes, taken: Sequence[float], of: str, rest: str
+) -> FeatureBulk | WeightBulk:
+    """The equations of these steps, of which none is zero."""
+    check_steps(problem, sizes, len(taken), of, rest)
+    first, second = (*taken, 0.0, 0.0)[:2]
+    if of == "features":
+        two = (first, second)
+        return (
+            TwoStepFeatures(problem, sizes, two, rest) if second else FeatureBulk(problem, sizes, first, rest)
+        )
+    if not problem.covariance(sizes.dim).isotropic:
+        return CovariantWeights(problem, sizes, (first, 0.0), rest)
+    if second or problem.teacher.directions > 1:
+        return TwoStepWeights(problem, sizes, (first, second), rest)
+    return WeightBulk(problem, sizes, first, rest)
 
 
 def _without_islets(found: Spectrum, rest: str, points: int) -> Spectrum:
@@ -234,7 +249,6 @@ class Follower:
 
     def __init__(self, of: str = "features", rest: str = "structured") -> None:
         self.of, self.rest = of, rest
-        self._kind: type[FeatureBulk] | type[WeightBulk] = FeatureBulk if of == "features" else WeightBulk
         self._last: FeatureBulk | WeightBulk | None = None
 
     def spectrum(self, problem: Problem, sizes: Sizes, step_size: float, points: int = 200) -> Spectrum:
@@ -242,7 +256,8 @@ class Follower:
         found: Spectrum = self._followed(
             problem, sizes, step_size, lambda bulk: _solved(bulk, points, check=False)
         )
-        return _without_islets(found, self.rest, points) if has_islets(found) else found
+        plain = is_plain(problem, sizes)
+        return _without_islets(found, self.rest, points) if plain and has_islets(found) else found
 
     def outliers(self, problem: Problem, sizes: Sizes, step_size: float) -> tuple[Outlier, ...]:
         """The eigenvalues outside the bulk alone."""
@@ -256,7 +271,7 @@ class Follower:
         step_size: float,
         solve: Callable[[FeatureBulk | WeightBulk], Any],
     ) -> Any:
-        bulk = self._kind(problem, sizes, float(step_size), self.rest)
+        bulk = _solver_of(problem, sizes, [float(step_size)] if step_size else [], self.of, self.rest)
         bulk.neighbour, self._last = self._last, None
         try:
             found = solve(bulk)

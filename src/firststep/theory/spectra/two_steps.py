@@ -196,25 +196,28 @@ def _put_together(labels: Array, samples: int) -> tuple[Array, Array]:
     return np.add.reduceat(ordered, ends[:-1]) / counts, counts / total
 
 
-def check_two_steps(problem: Problem, sizes: Sizes, steps: int, of: str, rest: str) -> None:
-    """Refuse spectra that are not derived, in words."""
-    if of != "weights":
-        raise ValueError(
-            "after two steps spectra are predicted of the weights alone: choose of='weights', or simulate the features"
-        )
+def check_steps(problem: Problem, sizes: Sizes, steps: int, of: str, rest: str) -> None:
+    """Refuse spectra after so many steps that are not derived, in words."""
+    isotropic = problem.covariance(sizes.dim).isotropic
+    one = problem.teacher.directions == 1 and isotropic
     if steps > 2:
         raise ValueError(
             f"spectra are predicted after at most two steps, got {steps}: simulate, or predict the first two"
         )
-    if rest == "none":
+    if rest == "none" and (steps > 1 or not one):
         raise ValueError(
-            "rest='none' is for one step and a teacher of one direction: choose 'structured' or 'noise'"
+            "rest='none' is for one step on isotropic inputs and a teacher of one direction: choose 'structured' or "
+            "'noise'"
         )
-    if problem.output_law.order_one or not problem.covariance(sizes.dim).isotropic or not problem.rule.plain:
+    if steps > 1 and not (isotropic and problem.rule.plain):
         raise ValueError(
-            "two steps, and teachers of several directions, have predicted spectra for gradient steps on isotropic "
-            "inputs with an initial output that vanishes: choose inputs='isotropic', initial_output='vanishing' and "
-            "step_rule='gradient', or simulate"
+            "spectra after two steps are predicted for gradient steps on isotropic inputs: choose inputs='isotropic' "
+            "and step_rule='gradient', or simulate"
+        )
+    if problem.output_law.order_one and (steps > 1 or (of == "weights" and not one)):
+        raise ValueError(
+            "with an initial output of order one spectra of the weights are predicted for one step on isotropic "
+            "inputs and a teacher of one direction: choose initial_output='vanishing', or simulate"
         )
     if steps > 1 and not problem.later_samples.fresh:
         raise ValueError(
@@ -273,10 +276,13 @@ class TwoStepWeights(WeightBulk):
         mass = self.u_weights * self._inverse(values)
         random = np.einsum("bu,uac->bac", mass, self.rows.covariance)
         shared = np.einsum("bu,ua,uc->bac", mass, self.rows.curve, self.rows.curve)
-        size = self.rows.curve.shape[1]
         return np.asarray(
-            -x[:, None, None] * np.eye(size) + self.aspect * random + float(self.sizes.width) * shared
+            self.typical_part(x, values) + self.aspect * random + float(self.sizes.width) * shared
         )
+
+    def typical_part(self, x: Values, values: Values) -> Values:
+        """What S(x) has without the law of the special directions, (B, p, p)."""
+        return np.asarray(-x[:, None, None] * np.eye(self.rows.curve.shape[1]))
 
     def outliers(self, edge: float, scan: Bulk) -> tuple[Outlier, ...]:
         """Where S(x) is singular beyond the bulk, from the largest down, with the teacher's share of each vector."""
@@ -350,7 +356,7 @@ def critical_next_step(
     """
     check_whole("rank", rank, 1)
     first = float(step_sizes_of(sizes, step_size, step_exponent)[0])
-    check_two_steps(problem, sizes, 2, "weights", "structured")
+    check_steps(problem, sizes, 2, "weights", "structured")
 
     def outside(second: float) -> bool:
         bulk = TwoStepWeights(problem, sizes, (first, second), "structured")

@@ -1,0 +1,47 @@
+"""Spectrum of the features after two steps: the equations of two coordinates at complex ridge [firststep, second step].
+
+The bulk comes at one resolution, so that its accuracy is not told; outliers do not depend on it.
+"""
+
+import math
+from collections.abc import Iterator
+
+from firststep.gaussian import Array
+from firststep.setting import Problem, Sizes
+from firststep.theory.coefficients import tables_from
+from firststep.theory.second_step import Plane, plane_geometry, second_step
+from firststep.theory.spectra.bulk import Bulk
+from firststep.theory.spectra.feature_bulk import FeatureBulk, reached, spectral_degrees
+
+# Nodes of both coordinates, and distance of those of a Gaussian readout.
+PLANE = Plane(26, 12, 0.3)
+
+
+class TwoStepFeatures(FeatureBulk):
+    """Features after two steps on fresh samples, by the law of `second_step`."""
+
+    one_coordinate = False
+
+    def __init__(self, problem: Problem, sizes: Sizes, steps: tuple[float, float], rest: str) -> None:
+        self.problem, self.sizes, self.step_size, self.rest = problem, sizes, steps[0], rest
+        geometry = reached(plane_geometry(problem, sizes, PLANE, rest, spectral_degrees(sizes)))
+        self.geometry = geometry
+        law = second_step(problem, sizes, steps, rest, geometry.u, geometry.u_weights)
+        self.tables = tables_from(geometry, law)
+        self.set_moments()
+
+    def first_scanned(self, x: Array) -> Bulk:
+        """From far above the real axis."""
+        return self.approached(x)
+
+    def settled(self, rounds: int = 0) -> "TwoStepFeatures":
+        """The same: there is one resolution."""
+        return self
+
+    def alternatives(self) -> "Iterator[FeatureBulk]":
+        """None."""
+        return iter(())
+
+    def checked(self, x: Array, density: Array, scan: Bulk) -> float:
+        """Not told."""
+        return math.nan

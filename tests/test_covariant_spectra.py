@@ -1,0 +1,95 @@
+"""Spectra after one step under a covariance and with several directions: drawn networks, and the isotropic case."""
+
+import numpy as np
+import pytest
+
+from firststep import Problem, Sizes, predict_spectrum
+from firststep.theory.spectra.covariant import CovariantWeights
+from firststep.theory.spectra.spectrum import Follower, critical_steps
+from firststep.theory.spectra.two_steps import TwoStepWeights
+
+SIZES = Sizes(1000, 500, 750)
+LEVELS = {"inputs": "levels(0.3, 1.7)", "alignment": "weights(0.1, 0.9)"}
+
+
+def setting(activation, **inputs):
+    return Problem(activation, "h1 + h2/2", 0.3, rows="sphere", **inputs)
+
+
+# 16 drawn networks each: exponent, eigenvalue with its standard error, overlaps with S^(1/2) beta and the direction.
+WEIGHTS = [
+    (setting("tanh", **LEVELS), 0.2, (16.204, 0.313), 0.613, 0.923),
+    (setting("tanh", **LEVELS), 0.5, (871.6, 20.5), 0.658, 0.998),
+    (setting("relu", inputs="power(0.5)"), 0.2, (9.695, 0.249), 0.468, 0.844),
+    (setting("relu", inputs="power(1)"), 0.3, (30.89, 1.91), 0.537, 0.960),
+    (setting("relu", inputs="spiked(10, overlap=1)"), 0.3, (191.0, 6.5), 0.928, 0.994),
+    (setting("relu", inputs="spiked(10, overlap=0)"), 0.3, (30.40, 1.01), 0.526, 0.961),
+    (
+        setting("relu", inputs="spiked(10, overlap=0)", step_rule="whitened"),
+        0.2,
+        (9.852, 0.254),
+        0.470,
+        0.848,
+    ),
+]
+
+
+@pytest.mark.parametrize("row", WEIGHTS)
+def test_the_weights_outlier_against_drawn_ones(row):
+    problem, exponent, (value, error), beta, direction = row
+    found = predict_spectrum(problem, SIZES, step_exponent=exponent, of="weights")
+    assert len(found.outliers) == 1
+    outlier = found.outliers[0]
+    assert outlier.eigenvalue == pytest.approx(value, abs=2 * error)
+    assert outlier.eigenvalue == pytest.approx(value, rel=0.03)
+    assert outlier.overlaps["beta"] == pytest.approx(beta, abs=0.02)
+    assert outlier.overlaps["direction"] == pytest.approx(direction, abs=0.02)
+
+
+def test_an_isotropic_covariance_has_the_spectrum_of_isotropic_inputs():
+    problem = setting("relu")
+    found = CovariantWeights(problem, SIZES, (8.0, 0.0), "noise").spectrum(100, check=False)
+    known = TwoStepWeights(problem, SIZES, (8.0, 0.0), "noise").spectrum(100, check=False)
+    assert found.outliers[0].eigenvalue == pytest.approx(known.outliers[0].eigenvalue, rel=1e-9)
+    assert found.outliers[0].overlaps["beta"] == pytest.approx(known.outliers[0].overlaps["beta"], abs=1e-9)
+    assert np.allclose(found.density, known.density, atol=1e-6)
+
+
+# Eight drawn networks: the outliers of the features with standard errors, and the overlap of the first with beta.
+FEATURES = [
+    (setting("tanh", **LEVELS), SIZES, 0.3, [(28.295, 0.561)], 0.616),
+    (setting("relu", inputs="power(0.5)"), SIZES, 0.3, [(14.595, 0.568)], None),
+    (
+        Problem("relu", "t1 + t1*t2", 0.3, rows="sphere"),
+        Sizes(1500, 300, 600),
+        0.4,
+        [(33.106, 1.38), (7.468, 0.49)],
+        0.69,
+    ),
+]
+
+
+@pytest.mark.parametrize("row", FEATURES)
+def test_the_features_outliers_against_drawn_ones(row):
+    problem, sizes, exponent, outliers, beta = row
+    found = predict_spectrum(problem, sizes, step_exponent=exponent)
+    assert len(found.outliers) == len(outliers)
+    for outlier, (value, error) in zip(found.outliers, outliers, strict=True):
+        assert outlier.eigenvalue == pytest.approx(value, abs=2 * error)
+    if beta is not None:
+        assert found.outliers[0].overlaps["beta"] == pytest.approx(beta, abs=0.02)
+    assert found.details["mass"] == pytest.approx(1, abs=2e-3)
+
+
+def test_critical_steps_and_followed_spectra_know_a_covariance():
+    problem = setting("tanh", **LEVELS)
+    (critical,) = critical_steps(problem, SIZES, count=1)
+    for factor, count in ((0.9, 0), (1.1, 1)):
+        assert len(predict_spectrum(problem, SIZES, factor * critical).outliers) == count
+    for of in ("features", "weights"):
+        follow = Follower(of)
+        follow.spectrum(setting("tanh"), SIZES, 8.0)
+        here = follow.spectrum(problem, SIZES, 8.0).outliers[0].eigenvalue
+        assert here == pytest.approx(
+            predict_spectrum(problem, SIZES, 8.0, of=of).outliers[0].eigenvalue, rel=1e-3
+        )
