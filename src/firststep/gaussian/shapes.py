@@ -23,7 +23,8 @@ from firststep.gaussian.rules import (
 LEAKY_SLOPE = 0.01
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 MAX_HERMITE_NAME = 20
-MAX_STEEPNESS = 2000.0
+# From this scale on a logistic function is averaged as a step and what lies beside it.
+STEEP = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +328,53 @@ def _elu(scale: float, alpha: float) -> _Shape:
 
 
 def _logistic_averages(scale: Array, shift: Array, soft: bool) -> tuple[Array, Array]:
-    """E g^p y, p = 0 … 3, and E g^p y^2, p = 0, 1, 2, of y = 1/(1+exp(-x)), or if soft log(1+exp(x)), at x = s g + t.
+    """E g^p y, p = 0 … 3, and E g^p y^2, p < 3, of y = 1/(1+exp(-x)), or if soft log(1+exp(x)), at x = s g + t."""
+    first, second = np.empty((scale.size, 4)), np.empty((scale.size, 3))
+    steep = scale > STEEP
+    for members, average in ((~steep, _gentle_logistic), (steep, _steep_logistic)):
+        if members.any():
+            first[members], second[members] = average(scale[members], shift[members], soft)
+    return first, second
+
+
+def _steep_logistic(scale: Array, shift: Array, soft: bool) -> tuple[Array, Array]:
+    """The same from a step, or a ramp, and what lies beside it, which has the width 1 in x and ends within 40."""
+    from scipy import special
+
+    # Beyond 40 the density is zero in floating-point numbers.
+    edge = np.clip(-shift / scale, -40.0, 40.0)
+    # Integrals of g^k over g above the edge.
+    density, moments = _density(edge), [special.ndtr(-edge)]
+    moments.append(density)
+    for k in range(2, 5):
+        moments.append(edge ** (k - 1) * density + (k - 1) * moments[k - 2])
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    x = np.concatenate([-20 * (1 + nodes), 20 * (1 + nodes)])
+    weights = np.tile(20 * weights, 2)
+    above = np.maximum(x, 0.0) if soft else (x > 0).astype(float)
+    value = _softplus(x) if soft else special.expit(x)
+    beside, square = (value - above) * weights, (value**2 - above**2) * weights
+    first, second = np.empty((scale.size, 4)), np.empty((scale.size, 3))
+    for start in range(0, scale.size, _BLOCK // x.size):
+        rows = slice(start, start + _BLOCK // x.size)
+        g = np.clip((x - shift[rows, None]) / scale[rows, None], -40.0, 40.0)
+        mass = _density(g) / scale[rows, None]
+        for p in range(4):
+            first[rows, p] = mass @ beside
+            if p < 3:
+                second[rows, p] = mass @ square
+            mass *= g
+    if not soft:
+        return first + np.stack(moments[:4], axis=1), second + np.stack(moments[:3], axis=1)
+    for p in range(4):
+        first[:, p] += scale * moments[p + 1] + shift * moments[p]
+    for p in range(3):
+        second[:, p] += scale * (scale * moments[p + 2] + 2 * shift * moments[p + 1]) + shift**2 * moments[p]
+    return first, second
+
+
+def _gentle_logistic(scale: Array, shift: Array, soft: bool) -> tuple[Array, Array]:
+    """The same by the trapezoid rule.
 
     The trapezoid rule in g with step h errs by exp(r^2/2 - 2 pi r/h) for every r below pi/s, the distance of
     the poles [TW14], so h follows from s. On its grid exp(x) is exp(t) times a vector that depends on s only,
@@ -340,12 +387,6 @@ def _logistic_averages(scale: Array, shift: Array, soft: bool) -> tuple[Array, A
     # Rounded up to one of few sizes, so that close scales share a grid.
     half = np.ceil(1.15 ** np.ceil(np.log(reach / step) / math.log(1.15))).astype(np.intp)
     first, second = np.empty((scale.size, 4)), np.empty((scale.size, 3))
-    if scale.size == 0:
-        return first, second
-    if distinct[-1] > MAX_STEEPNESS:
-        raise ValueError(
-            f"the function is too steep to average: its scale is {distinct[-1]:.3g}, try sign instead"
-        )
     direct = float(np.max(np.abs(shift) + reach * scale)) > 600
     sign = 1.0 if soft else -1.0
     for count in np.unique(half):
