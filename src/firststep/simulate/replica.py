@@ -15,9 +15,9 @@ from firststep import arrays as network
 from firststep.arrays import Library, Matrix, host
 from firststep.compute.processes import Blocks
 from firststep.gaussian import Array, Function, MultiFunction, expectation
-from firststep.gaussian.products import indices
 from firststep.results import NETWORK, Measured
-from firststep.setting import NEGLIGIBLE, Problem, Sizes, check_whole, ridges_of, step_sizes_of
+from firststep.setting import Problem, Sizes, check_whole, ridges_of, step_sizes_of
+from firststep.setting.teacher import leading_terms, term_name
 from firststep.simulate.draw import Draw, step_sample_name
 
 EXTRAS = ("spiked", "gaussian", "linear", "weights", "directions", "learned", "degrees", "controls")
@@ -30,8 +30,6 @@ TESTS = ("auto", "population", "sample")
 SPIKES = 3
 # Singular vectors of the weights that the extra "directions" looks at.
 TOP = 3
-# Highest degree of the teacher's terms that the extra "learned" looks at.
-LEARNED = 4
 # Errors of which there are gains.
 KINDS = ("train", "test")
 RULES = {
@@ -374,14 +372,14 @@ class Replica:
 
     def _learned(self, layer: Layer, paths: list[network.RidgePath]) -> dict[str, Array]:
         """Of each of the teacher's Hermite coefficients, the share that the fitted function has."""
-        terms = _leading_terms(self.problem.teacher)
+        terms = leading_terms(self.problem.teacher)
         betas, activation = self.draw.betas, self.problem.activation
         tables = [
             network.captured(path.coefficients, layer.after(size), betas, activation, list(terms))
             for size, path in zip(layer.sizes, paths, strict=True)
         ]
         return {
-            f"learned_{_term_name(index)}": np.array([table[i] for table in tables]) / terms[index]
+            f"learned_{term_name(index)}": np.array([table[i] for table in tables]) / terms[index]
             for i, index in enumerate(terms)
         }
 
@@ -601,22 +599,6 @@ class Replica:
                 f"{name}{count}_test_error": np.array(test),
             }
         return result
-
-
-@lru_cache(maxsize=64)
-def _leading_terms(teacher: Function | MultiFunction) -> dict[tuple[int, ...], float]:
-    """Hermite coefficients of the teacher that are not zero, by multi-index, of degree 1 to 4."""
-    known = [index for degree in range(1, LEARNED + 1) for index in indices(teacher.directions, degree)]
-    if isinstance(teacher, MultiFunction):
-        found = {index: teacher.hermite_tensor(index) for index in known}
-    else:
-        found = {index: float(teacher.hermite(LEARNED + 1)[index[0]]) for index in known}
-    return {index: value for index, value in found.items() if abs(value) > NEGLIGIBLE}
-
-
-def _term_name(index: tuple[int, ...]) -> str:
-    """t1_t2 for t1 t2, h2t1_t3 for H_2(t1) t3."""
-    return "_".join(f"h{a}t{i + 1}" if a > 1 else f"t{i + 1}" for i, a in enumerate(index) if a)
 
 
 @lru_cache(maxsize=64)

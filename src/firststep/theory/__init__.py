@@ -28,7 +28,7 @@ MODULES = {
     "random_features": "firststep.theory.limits.random_features",
 }
 THEORIES = tuple(MODULES)
-SEQUENCES = "firststep.theory.sequences"
+SEQUENCES, LEARNED = "firststep.theory.sequences", "firststep.theory.learned"
 # Theories in which n, N and d grow together, whatever the sizes.
 PROPORTIONAL = ("staircase",)
 # Share of the second degree within reach of the fit from which on theories that take it as noise are off by percents.
@@ -124,6 +124,9 @@ def predict(
     else:
         outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
         values = step_values(problem, sizes, 0 * steps if theory == "random_features" else steps) | values
+        if theory == "unified" and problem.teacher.directions > 1:
+            learned = import_module(LEARNED).learned_after_one
+            values |= learned(problem, sizes, steps, lam, options.get("rest", "structured"))
     # Beyond this a step is larger than the weights it changes, and nothing has been compared with simulation.
     longest = math.sqrt(max(sizes.width, sizes.n_step_samples))
     beyond = [

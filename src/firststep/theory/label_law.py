@@ -85,6 +85,36 @@ def _several(
     return np.stack(rows), values**2 @ mass
 
 
+# Nodes of each g_e in averages of products of Hermite polynomials: exact up to degree nine.
+TERM_NODES = 5
+
+
+def term_parts(
+    terms: Sequence[tuple[int, ...]],
+    cosines: Array,
+    asides: Array,
+    coordinates: Array,
+    blocks: Sequence[tuple[int, ...]],
+) -> Array:
+    r"""E[H_a(t) h_b(g)|zeta] for products H_a of Hermite polynomials of the teacher's coordinates, (terms, B, nz).
+
+    `cosines` (k, L), `asides` (k, ke) and `coordinates` (L, nz) are those of `label_parts` for one point.
+    """
+    nodes, weights = gauss_hermite(TERM_NODES)
+    used = [e for e in range(asides.shape[1]) if np.abs(asides[:, e]).max() > 1e-12]
+    grid = np.zeros((asides.shape[1], TERM_NODES ** len(used)))
+    mass = np.ones(grid.shape[1])
+    for e, axis in zip(used, np.meshgrid(*[np.arange(TERM_NODES)] * len(used), indexing="ij"), strict=True):
+        grid[e], mass = nodes[axis.ravel()], mass * weights[axis.ravel()]
+    t = (cosines @ coordinates)[:, :, None] + (asides @ grid)[:, None, :]
+    highest = 1 + max(max(map(max, terms)), max(map(max, blocks)))
+    powers = hermite_polynomials(t, highest)
+    beside = hermite_polynomials(grid, highest, normalised=True)
+    factors = np.stack([mass * math.prod(beside[degree, e] for e, degree in enumerate(b)) for b in blocks])
+    found = [math.prod(powers[degree, a] for a, degree in enumerate(index)) @ factors.T for index in terms]
+    return np.stack(found).swapaxes(1, 2)
+
+
 # Nodes of the initial output's linear part: exact for the powers that moments of labels contain.
 OUTPUT_NODES = 6
 

@@ -11,6 +11,7 @@ so that neurons share a curve :math:`q(U)` whose Gram matrix is known. Its two m
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -83,14 +84,36 @@ def second_gradient(
     )
 
 
+class Readouts:
+    """Nodes and weights of U that can be a key."""
+
+    def __init__(self, u: Array, weights: Array) -> None:
+        self.u, self.weights = u, weights
+        self._key = u.tobytes(), weights.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Readouts) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=64)
+def after_first(
+    problem: Problem, sizes: Sizes, step_size: float, rest: str, readouts: Readouts
+) -> tuple[StepLaw, SecondGradient]:
+    """The law of the first step and the gradient after it, which all second steps share."""
+    first = general_step(problem, sizes, np.array([step_size]), rest, readouts.u, isotropic_law())
+    return first, second_gradient(problem, sizes, first, readouts.u, readouts.weights)
+
+
 def second_step(
     problem: Problem, sizes: Sizes, steps: tuple[float, float], rest: str, u: Array, u_weights: Array
 ) -> StepLaw:
     """The law of the rows after two steps, in two coordinates [firststep, second step, eqs. 5-8]."""
     first_size, second_size = steps
-    law = _isotropic_law()
-    first = general_step(problem, sizes, np.array([first_size]), rest, u, law)
-    gradient = second_gradient(problem, sizes, first, u, u_weights)
+    law = isotropic_law()
+    first, gradient = after_first(problem, sizes, first_size, rest, Readouts(u, u_weights))
     known = gradient.mean.shape[1]
     push = second_size * u / math.sqrt(sizes.width)
     values, vectors = np.linalg.eigh(gradient.gram)
@@ -164,7 +187,8 @@ def _beside(left: Array) -> tuple[Array, Array]:
     return beside, left @ beside.T
 
 
-def _isotropic_law() -> RestLaw:
+def isotropic_law() -> RestLaw:
+    """The law of typical directions of which nothing is known."""
     one, zero = np.ones(1), np.zeros((2, 2))
     return RestLaw(one, one, np.zeros(1), zero[:1], 1.0, 1.0, one, one, zero)
 
@@ -195,11 +219,6 @@ def plane_geometry(problem: Problem, sizes: Sizes, plane: Plane, rest: str, high
         readout=u,
         own=None,
         psi=psi,
-        law=_isotropic_law(),
+        law=isotropic_law(),
         negligible=NEGLIGIBLE,
     )
-
-
-def overlaps_after(law: StepLaw) -> Array:
-    """Squared overlaps of the teacher's directions with the coordinates, (k, 2): main right singular vectors of W."""
-    return np.asarray(law.cosines[0] ** 2)

@@ -9,15 +9,21 @@ from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
 from firststep.theory import unified
-from firststep.theory.coefficients import Geometry, tables_from
+from firststep.theory.coefficients import Geometry, Resolution, tables_from
 from firststep.theory.equations import answer_at, errors_at, first_guess, residual_of, solve_points
-from firststep.theory.second_step import Plane, overlaps_after, plane_geometry, second_step
+from firststep.theory.learned import learned_after_one, learned_shares
+from firststep.theory.second_step import Plane, plane_geometry, second_step
 from firststep.theory.sectors import degree_shares
+from firststep.theory.spectra.two_steps import TwoStepWeights
 from firststep.theory.step_law import StepLaw
 from firststep.theory.unified import FITTED, RESIDUAL, Way, finite_size_bars
 
-# Two resolutions: the finer one answers, their difference goes into the error bar.
+# Two resolutions: the finer one answers; their difference, at so many of the second steps that follow a first one, goes
+# into the error bar.
 COARSE, FINE = Plane(16, 7, 0.36), Plane(20, 8, 0.25)
+COMPARED = 3
+# Resolution of the weights' outliers: a finer one moves their overlaps by less than 1e-3.
+OUTLIERS = Resolution(1, 0.45, 12)
 # Share of the second degree from which on it has a sector of its own: two coordinates make it costly.
 SECOND_DEGREE = 0.05
 # Relative error of the second step's law, beyond that of one step: what its turn of the rows leaves out.
@@ -46,27 +52,29 @@ def solve(
         )
     ones = np.array([row[0] if len(row) else 0.0 for row in taken])
     single = [i for i, row in enumerate(taken) if len(row) < 2]
+    double = [i for i, row in enumerate(taken) if len(row) == 2]
     distinct = np.unique(np.concatenate([ones[single], [0.0]]))
     known = unified.solve(problem, sizes, distinct, ridges, rest=rest, **options)
     grids = {
         name: np.broadcast_to(known.values[name], (len(distinct), len(ridges)))
         for name in (*FITTED, "train_error_bar", "test_error_bar")
     }
+    if problem.teacher.directions > 1:
+        grids |= learned_after_one(problem, sizes, distinct, ridges, rest)
+    else:
+        grids |= {name: grid for name, grid in known.values.items() if name.startswith("learned_")}
     values: dict[str, Array] = {}
     for name, grid in grids.items():
         values[name] = np.empty((len(schedule), len(ridges)))
         values[name][single] = grid[np.searchsorted(distinct, ones[single])]
-    overlaps = np.full((2, len(schedule), problem.teacher.directions), np.nan)
-    for i, row in enumerate(taken):
-        if len(row) == 2:
-            found, overlaps[:, i] = _two_steps(problem, sizes, row, ridges, rest)
-            for name, numbers in found.items():
-                values[name][i] = numbers
+    if double:
+        _check_double(problem, sizes)
+        found = _two_steps(problem, sizes, np.stack([taken[i] for i in double]), ridges, rest)
+        for name, numbers in found.items():
+            values[name][double] = numbers
     for name in ("train", "test"):
         values[f"{name}_gain"] = grids[f"{name}_error"][:1] - values[f"{name}_error"]
-    for rank in range(2):
-        for a in range(overlaps.shape[2]):
-            values[f"top{rank + 1}_t{a + 1}"] = overlaps[rank, :, a, None]
+    values |= _overlaps(problem, sizes, taken, rest)
     values["residual_spread"] = values["test_error"] - problem.noise_variance
     later = schedule[:, 1:]
     return Outcome(
@@ -74,10 +82,8 @@ def solve(
     )
 
 
-def _two_steps(
-    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str
-) -> tuple[dict[str, Array], Array]:
-    """Errors and bars after two steps for each ridge, and the overlaps of both coordinates with the teacher."""
+def _check_double(problem: Problem, sizes: Sizes) -> None:
+    """Refuse two steps that are not derived, in words."""
     if not problem.later_samples.fresh:
         raise ValueError(
             "a second step is predicted on a fresh sample: leave step_sample at 'fresh', or simulate"
@@ -87,25 +93,73 @@ def _two_steps(
             "two steps are predicted for isotropic inputs and an initial output that vanishes: choose "
             "inputs='isotropic' and initial_output='vanishing', or simulate"
         )
+
+
+def _overlaps(problem: Problem, sizes: Sizes, taken: list[Array], rest: str) -> dict[str, Array]:
+    """Squared overlaps of the weights' two largest singular vectors with the teacher's directions, (S, 1).
+
+    They are those of the outliers; a vector that has not left the bulk knows nothing.
+    """
+    names = (
+        ["beta"]
+        if problem.teacher.directions == 1
+        else [f"t{a + 1}" for a in range(problem.teacher.directions)]
+    )
+    found = np.zeros((2, len(names), len(taken)))
+    plain = not problem.output_law.order_one and problem.covariance(sizes.dim).isotropic
+    if not plain or rest == "none":
+        return {}
+    padded = [np.append(row, [0.0, 0.0]) for row in taken]
+    pairs = [(float(row[0]), float(row[1])) for row in padded]
+    before: TwoStepWeights | None = None
+    for i in sorted(range(len(pairs)), key=pairs.__getitem__):
+        bulk = TwoStepWeights(problem, sizes, pairs[i], rest, OUTLIERS)
+        bulk.neighbour = before
+        for rank, outlier in enumerate(bulk.above()[:2]):
+            found[rank, :, i] = [outlier.overlaps[name] for name in names]
+        bulk.neighbour, before = None, bulk
+    return {
+        f"top{rank + 1}_t{a + 1}": found[rank, a][:, None] for rank in range(2) for a in range(len(names))
+    }
+
+
+def _two_steps(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str) -> dict[str, Array]:
+    """Errors, bars and what was learned after each of the pairs of steps, (pairs, R)."""
     highest = 2 if degree_shares(sizes, 2)[1] > SECOND_DEGREE else 1
-    answers = []
-    for plane in (COARSE, FINE):
-        geometry = plane_geometry(problem, sizes, plane, rest, highest)
-        pair = (float(steps[0]), float(steps[1]))
-        law = second_step(problem, sizes, pair, rest, geometry.u, geometry.u_weights)
-        answers.append(_answers(geometry, law, ridges))
-    coarse, fine = answers
+    fine = _on_plane(problem, sizes, steps, ridges, rest, FINE, highest)
     both = ("train_error", "test_error")
-    errors = np.stack([fine[name] for name in both], axis=1)
-    bars = finite_size_bars(problem, sizes, np.full(len(ridges), steps[0]), ridges, Way(rest, 1), errors)
-    values = dict(fine)
+    change = {name: np.zeros_like(fine[name]) for name in both}
+    for first in np.unique(steps[:, 0]):
+        rows = np.flatnonzero(steps[:, 0] == first)
+        rows = rows[np.argsort(steps[rows, 1])]
+        some = np.unique(rows[np.linspace(0, len(rows) - 1, COMPARED).round().astype(int)])
+        coarse = _on_plane(problem, sizes, steps[some], ridges, rest, COARSE, highest)
+        for name in both:
+            change[name][rows] = np.abs(coarse[name] / fine[name][some] - 1).max(axis=0)
+    flat = np.repeat(steps[:, 0], len(ridges)), np.tile(ridges, len(steps))
+    errors = np.stack([fine[name].ravel() for name in both], axis=1)
+    bars = finite_size_bars(problem, sizes, *flat, Way(rest, 1), errors)
     for name, bar in zip(both, bars, strict=True):
-        change = np.abs(coarse[name] / fine[name] - 1)
-        values[f"{name}_bar"] = fine[name] * np.sqrt(bar**2 + change**2 + BAR_SECOND**2)
-    return values, overlaps_after(law).T
+        whole = bar.reshape(fine[name].shape) ** 2 + change[name] ** 2 + BAR_SECOND**2
+        fine[f"{name}_bar"] = fine[name] * np.sqrt(whole)
+    return fine
 
 
-def _answers(geometry: Geometry, law: StepLaw, ridges: Array) -> dict[str, Array]:
+def _on_plane(
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, plane: Plane, highest: int
+) -> dict[str, Array]:
+    """What the fit has after each pair of steps at one resolution, (pairs, R)."""
+    geometry = plane_geometry(problem, sizes, plane, rest, highest)
+    rows = []
+    for pair in steps:
+        law = second_step(
+            problem, sizes, (float(pair[0]), float(pair[1])), rest, geometry.u, geometry.u_weights
+        )
+        rows.append(_answers(problem, geometry, law, ridges))
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _answers(problem: Problem, geometry: Geometry, law: StepLaw, ridges: Array) -> dict[str, Array]:
     """What the fit has after the steps, for each ridge."""
     tables = tables_from(geometry, law).repeat(len(ridges))
     found = solve_points(geometry, tables, ridges, first_guess(geometry, ridges), RESIDUAL, 8)
@@ -117,4 +171,4 @@ def _answers(geometry: Geometry, law: StepLaw, ridges: Array) -> dict[str, Array
         raise ConvergenceError(
             "the theory of two steps gave an error that is not positive: raise ridge", errors, left
         )
-    return numbers
+    return numbers | learned_shares(problem, geometry, tables, answer)

@@ -38,7 +38,8 @@ RISE = 1.1
 LAST = 0.5
 # Eigenvalues of the body that are smoothed together with the loose ones.
 SHORE = 4.0
-HALVINGS = 60
+# The end of the law of M is found by rounds of so many parts.
+EDGE_ROUNDS, EDGE_PARTS = 15, 16
 
 
 @dataclass(frozen=True)
@@ -166,13 +167,11 @@ def _edge(labels: Array, weights: Array, ratio: float) -> float:
     top = max(float(labels.max()), 0.0)
     high = -1e-9
     low = -1 / (ratio * top) * (1 - 1e-9) if top > 0 else -1e9
-    for _ in range(HALVINGS):
+    for _ in range(EDGE_ROUNDS):
         # In the logarithm of -g: the derivative changes its sign once.
-        middle = -math.sqrt(low * high)
-        if _zeta(np.array([middle]), labels, weights, ratio)[1, 0] > 0:
-            high = middle
-        else:
-            low = middle
+        inside = -np.geomspace(-high, -low, EDGE_PARTS + 1)
+        rising = int((_zeta(inside[1:-1], labels, weights, ratio)[1] > 0).sum())
+        high, low = float(inside[rising]), float(inside[rising + 1])
     return float(_zeta(np.array([high]), labels, weights, ratio)[0, 0])
 
 

@@ -9,6 +9,7 @@ between the special directions, with e(U) from the bulk's own equations; x is an
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -19,13 +20,12 @@ from firststep.setting import Problem, Sizes, check_whole, step_sizes_of
 from firststep.setting.doors import door
 from firststep.theory.coefficients import Resolution, Values, readout_rule
 from firststep.theory.label_law import label_parts
-from firststep.theory.rest import RestLaw
-from firststep.theory.second_step import SAMPLE_NODES, second_gradient
+from firststep.theory.second_step import SAMPLE_NODES, Readouts, after_first, isotropic_law
 from firststep.theory.sectors import thinned
 from firststep.theory.spectra.bulk import ASIDE, NEAREST, TIGHT, UNLIKELY, Bulk, between
 from firststep.theory.spectra.loose import matrix_law
 from firststep.theory.spectra.weight_bulk import WeightBulk
-from firststep.theory.step_law import StepLaw, general_step
+from firststep.theory.step_law import StepLaw
 
 # Nodes of the law of both turns, and distance of those of a Gaussian readout, at first and at most.
 RESOLUTION, MOST_LEVELS, LEAST_SPACING = Resolution(1, 0.3, 16), 48, 0.1
@@ -73,8 +73,8 @@ def rows_after(
     .. math:: q(U) = \omega_1 U\hat z + \frac{\eta_2 U}{\sqrt N} D(U), \qquad
         C(U) = A\, C_1(U) A^\top + \text{noise}, \quad A = 1 + \frac{\eta_2 U}{\sqrt N} E[\tilde y\sigma'' x x^\top]
     """
-    first = general_step(problem, sizes, np.array([steps[0]]), rest, u, _isotropic())
-    gradient = second_gradient(problem, sizes, first, u, u_weights)
+    readouts = Readouts(u, u_weights)
+    first, gradient = after_first(problem, sizes, steps[0], rest, readouts)
     push = steps[1] * u / math.sqrt(sizes.width)
     values, vectors = np.linalg.eigh(gradient.gram)
     kept = values > NEGLIGIBLE * max(float(values[-1]), 1e-300)
@@ -86,7 +86,7 @@ def rows_after(
     before = first.special_covariance[0] * (1 + first.excess[0])[:, None, None]
     turn = np.zeros((len(u), known, known))
     if rest == "structured":
-        turn = push[:, None, None] * turns_of(problem, first, u, u_weights)
+        turn = push[:, None, None] * _first_turns(problem, sizes, steps[0], rest, readouts)
     else:
         stretched = np.ones_like(u)
     turned = np.eye(known) + turn
@@ -99,6 +99,13 @@ def rows_after(
     teacher = np.zeros((first.cosines.shape[1], count))
     teacher[:, :1], teacher[:, 1:known] = first.cosines[0], first.asides[0]
     return Rows(curve, covariance, stretched**2 * (1 + first.excess[0]) + noise, teacher, first)
+
+
+@lru_cache(maxsize=64)
+def _first_turns(problem: Problem, sizes: Sizes, step_size: float, rest: str, readouts: Readouts) -> Array:
+    """`turns_of` after a first step, which all second ones share."""
+    first, _ = after_first(problem, sizes, step_size, rest, readouts)
+    return turns_of(problem, first, readouts.u, readouts.weights)
 
 
 def turns_of(problem: Problem, first: StepLaw, u: Array, u_weights: Array) -> Array:
@@ -138,17 +145,12 @@ def _slopes(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Array]:
     return mean, bent / scale**2
 
 
-def _isotropic() -> RestLaw:
-    one, zero = np.ones(1), np.zeros((2, 2))
-    return RestLaw(one, one, np.zeros(1), zero[:1], 1.0, 1.0, one, one, zero)
-
-
 def turn_law(
     problem: Problem,
     sizes: Sizes,
     steps: tuple[float, float],
-    first: StepLaw,
-    readout: tuple[Array, Array],
+    rest: str,
+    readouts: Readouts,
     levels: int,
 ) -> tuple[Array, Array]:
     r"""Nodes and weights of the law of both steps' turns in typical directions [firststep, second step, eq. 6].
@@ -159,29 +161,45 @@ def turn_law(
     for the first and the second sample: one label-weighted second moment of both, so that the two are free of each
     other. Against drawn weights the bulk's edge is met to a few per cent (`tests/test_two_steps.py`).
     """
-    from scipy.stats import norm, qmc
+    label, pushed = _label_samples(problem, sizes, steps[0], rest, readouts)
+    root = math.sqrt(sizes.width)
+    turned = 2 * float(problem.activation.hermite(3)[2]) * steps[0] / root
+    both = np.concatenate([turned * label, steps[1] / root * pushed])
+    # Twice the samples: labels count twice, and the ratio d/n0 is halved.
+    values, shares = _put_together(2 * both, 2 * sizes.n_step_samples)
+    if np.abs(values).max() < 1e-12:
+        return np.zeros(1), np.ones(1)
+    return thinned(*matrix_law(values, shares, sizes.step_ratio / 2), levels)
 
-    u, u_weights = readout
-    beside, root = first.asides.shape[2], math.sqrt(sizes.width)
-    with np.errstate(all="ignore"):
-        points = norm.ppf(qmc.Sobol(beside + 2, scramble=False).random_base2(LABEL_POINTS) + 0.5**14)
+
+@lru_cache(maxsize=64)
+def _label_samples(
+    problem: Problem, sizes: Sizes, step_size: float, rest: str, readouts: Readouts
+) -> tuple[Array, Array]:
+    """Labels that stand for those of a sample, and the second step's residuals times E_U[U^2 sigma''|z]."""
+    first, _ = after_first(problem, sizes, step_size, rest, readouts)
+    u, u_weights = readouts.u, readouts.weights
+    points = _normal_points(first.asides.shape[2] + 2)
     z, noise = points[:, 0], math.sqrt(problem.noise_variance) * points[:, -1]
     t = z[:, None] * first.cosines[0, :, 0] + points[:, 1:-1] @ first.asides[0].T
     label = np.asarray(problem.teacher.at(t)) + noise
     grid = np.linspace(-REACH, REACH, TABLE)
     mean, curved = _slopes(problem, first, grid)
     output, slope = (np.interp(z, grid, row) for row in ((u_weights * u) @ mean, (u_weights * u**2) @ curved))
-    both = np.concatenate(
-        [
-            2 * float(problem.activation.hermite(3)[2]) * steps[0] / root * label,
-            steps[1] / root * (label - output) * slope,
-        ]
-    )
-    # Twice the samples: labels count twice, and the ratio d/n0 is halved.
-    values, shares = _put_together(2 * both, 2 * sizes.n_step_samples)
-    if np.abs(values).max() < 1e-12:
-        return np.zeros(1), np.ones(1)
-    return thinned(*matrix_law(values, shares, sizes.step_ratio / 2), levels)
+    return label, (label - output) * slope
+
+
+@lru_cache(maxsize=8)
+def _normal_points(dimensions: int) -> Array:
+    """Evenly spread Gaussian points: multiples of powers of the generalised golden ratio."""
+    from scipy.special import ndtri
+
+    ratio = 2.0
+    for _ in range(64):
+        ratio = (1 + ratio) ** (1 / (dimensions + 1))
+    powers = ratio ** -np.arange(1.0, dimensions + 1)
+    count = 2**LABEL_POINTS
+    return np.asarray(ndtri((0.5 + np.outer(np.arange(1.0, count + 1), powers)) % 1.0))
 
 
 def _put_together(labels: Array, samples: int) -> tuple[Array, Array]:
@@ -241,12 +259,12 @@ class TwoStepWeights(WeightBulk):
         u, u_weights, _ = readout_rule(problem.readout_law, resolution.readout_spacing, 0)
         keep = u_weights * sizes.width > UNLIKELY
         self.u, self.u_weights = u[keep], u_weights[keep] / u_weights[keep].sum()
-        readout = self.u, self.u_weights
-        self.rows = rows_after(problem, sizes, steps, rest, *readout)
+        self.rows = rows_after(problem, sizes, steps, rest, self.u, self.u_weights)
         nodes, weights = np.zeros(1), np.ones(1)
         if rest == "structured":
-            nodes, weights = turn_law(problem, sizes, steps, self.rows.first, readout, resolution.rest_levels)
-        self.law = replace(_isotropic(), nodes=nodes, weights=weights, share=np.ones_like(nodes))
+            readouts = Readouts(self.u, self.u_weights)
+            nodes, weights = turn_law(problem, sizes, steps, rest, readouts, resolution.rest_levels)
+        self.law = replace(isotropic_law(), nodes=nodes, weights=weights, share=np.ones_like(nodes))
         bent = (1 + np.outer(nodes, self.u)) ** 2
         own = weights @ bent
         # What the turn does not explain of a row's length is noise; where it explains too much it is scaled down.
