@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 import firststep
 from firststep.cli.app import main
-from firststep.diagnose import MODELS, Number, diagnose, learning_curve, read_table
+from firststep.diagnose import MODELS, Number, diagnose, learning_curve, progress, read_table
 from firststep.diagnose.equivalent import Path as RidgePath
 from firststep.diagnose.equivalent import fixed_path
 from firststep.diagnose.examine import _believed
+from firststep.diagnose.expected import Theory
 from firststep.diagnose.measure import folds_of, linear_strength, profile_of, shape_of
 from firststep.diagnose.table import numbers_of, prepare
 
@@ -247,7 +248,81 @@ def test_numbers_and_dates_that_are_written_as_text() -> None:
     data = prepare(table.assign(when=days[::-1]), "y")
     assert "when (days)" in data.names
     assert data.inputs[:, data.names.index("when (days)")].tolist() == list(range(59, -1, -1))
-    assert any("'written' holds dates" in note for note in data.notes)
+    assert "'written' holds dates, the day first: it becomes a number of days" in data.notes
+    # In the table's order both are the same column: one of them is a copy.
+    assert "written (days)" not in prepare(table, "y").names
+    for shape in ("%m/%d/%Y", "%d.%m.%Y", "%Y-%m-%d 12:30:00", "%b %d, %Y", "%d-%b-%Y"):
+        other = prepare(table.drop(columns="written").assign(other=days.strftime(shape)), "y")
+        assert "copies of other columns are left out: other (days)" in other.notes, shape
+    # Where no number is beyond 12 it is said that the order is a guess.
+    vague = frame().assign(when=[f"{1 + i % 12}/{1 + i // 12}/2020" for i in range(60)])
+    assert any("the month first (it could be the day)" in note for note in prepare(vague, "y").notes)
+
+
+def test_what_stands_for_nothing_is_a_gap() -> None:
+    table = frame().assign(odd=[("?" if i % 9 == 0 else f"{i / 7:.2f}") for i in range(60)])
+    data = prepare(table, "y")
+    assert {"odd", "odd is blank"} < set(data.names)
+    assert data.inputs[:, data.names.index("odd is blank")].sum() == 7
+
+
+def test_names_that_rows_share_and_leaks_by_rank_are_recognised() -> None:
+    rng = np.random.default_rng(2)
+    table = frame().assign(
+        patient_id=rng.permutation(np.repeat(np.arange(30), 2)),
+        bent=lambda t: np.exp(3 * t["y"]),
+        close=lambda t: t["y"] + 0.05 * rng.standard_normal(60),
+    )
+    data = prepare(table, "y")
+    assert not {"patient_id", "bent"} & set(data.names)
+    assert "close" in data.names
+    told = " ".join(data.notes)
+    for words in (
+        "'patient_id' names what a row is about and is left out",
+        "the target in other words, left out: bent",
+        "suspiciously close to the target, but used: a, close",
+    ):
+        assert words in told
+    assert {"patient_id", "bent"} < set(prepare(table, "y", keep=["patient_id", "bent"]).names)
+
+
+def test_a_target_of_few_whole_numbers_is_remarked_on() -> None:
+    grades = frame().assign(y=np.arange(60) % 4)
+    assert any("4 different whole numbers and is taken as a number" in n for n in prepare(grades, "y").notes)
+    assert not any("whole numbers" in note for note in prepare(frame(), "y").notes)
+
+
+def test_progress_tells_the_remaining_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter(np.arange(0.0, 100.0, 2.0))
+    monkeypatch.setattr(progress, "monotonic", lambda: float(next(clock)))
+    with progress.Progress(5, True, _begun=0.0) as shown:
+        for _ in range(5):
+            shown.tick()
+    # At 0, 2, 4, 6 and 8 seconds; after a line at 4 the next is due at 8, when nothing is left.
+    assert capsys.readouterr().err == "note: 60% done, about 3 s left\n"
+    with progress.Progress(5, False, _begun=0.0) as silent:
+        silent.tick(5)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_theory_is_asked_about_a_step_only_where_it_meets_random_features(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[list[float]] = []
+    plain = Theory._errors
+
+    def counted(self: Theory, noise: float, step_sizes: list[float]) -> NDArray[np.float64]:
+        asked.append(step_sizes)
+        return plain(self, noise, step_sizes)
+
+    monkeypatch.setattr(Theory, "_errors", counted)
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((400, 4))
+    far = diagnose(inputs, np.tanh(2 * inputs[:, 0]) + inputs[:, 1] * inputs[:, 2], **QUICK)
+    assert far.predicted == {}
+    assert asked == [[0.0]] * 3
 
 
 def test_two_classes_are_signs_and_more_have_an_output_each() -> None:
@@ -474,3 +549,4 @@ def test_numbers_are_written_with_the_digits_they_deserve() -> None:
     assert str(Number(0.33333, 0.0123)) == "0.333 ± 0.012"
     assert str(Number(12.3456, 1.5)) == "12.3 ± 1.5"
     assert str(Number(0.5)) == "0.5"
+    assert str(Number(2.13e-6, 8.4e-7)) == "2.1e-06 ± 8e-07"

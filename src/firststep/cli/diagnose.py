@@ -2,13 +2,12 @@
 
 import json
 import os
-import sys
 from importlib.util import find_spec
 from typing import Any
 
 import click
 
-from firststep.cli.output import interruptible, waiting
+from firststep.cli.output import interruptible
 from firststep.compute.files import check_target, write_text
 
 
@@ -80,10 +79,9 @@ def diagnose(
             raise ValueError(f"{option}: {unknown_column(unknown[0], columns)}")
     if target in drop:
         raise ValueError(f"the target {target!r} is also to be dropped: choose one")
-    # On a terminal a bar tells the remaining time; elsewhere a line says what is being computed.
-    bar = sys.stderr.isatty() and not quiet
-    with interruptible(), waiting("{folds} folds, {repeats} times".format(**options), quiet or bar):
-        found = examine(table.drop(columns=list(drop)), target, verbose=bar, **options)
+    # A bar on a terminal, lines elsewhere: both tell the remaining time.
+    with interruptible():
+        found = examine(table.drop(columns=list(drop)), target, verbose=not quiet, **options)
     _say(json.dumps(found.to_dict(), indent=2, allow_nan=False) if as_json else found.to_text())
     if page is not None:
         write_text(page, found.to_html(), [data])

@@ -30,6 +30,8 @@ EVERY = 6
 # The theory is asked up to this many inputs: more take minutes.
 THEORY_INPUTS = 100
 THEORY_RIDGES = np.geomspace(1e-4, 10.0, 11)
+# The theory is shown if it meets the measured error to this share, and its own bar is no wider than this share.
+BELIEVED, WIDEST = 0.15, 0.25
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ class LearningCurve:
         for model, values in self.errors.items():
             lines.append(f"{CURVES[model]:<20}" + "".join(f"{value!s:<20}" for value in values))
         if self.theory:
-            lines.append(f"{'theory, no step':<20}" + "".join(f"{value!s:<20}" for value in self.theory))
+            shown = f"{'theory, no step':<20}" + "".join(f"{value!s:<20}" for value in self.theory)
+            lines.append(self._doubt() or shown)
         if self.limited:
             names = ", ".join(CURVES[model] for model in self.limited)
             lines.append(f"note: {names}: still falling fast; these samples do not tell how far it falls")
@@ -106,6 +109,21 @@ class LearningCurve:
         return (
             f"Twice the data would take the error ({CURVES[best]}) from {before.value:.3g} to {after}; "
             f"twice the width would {_change(self.wider)}."
+        )
+
+    def _doubt(self) -> str:
+        """Why the theory is not shown; empty if it meets random features where they were measured."""
+        if self.used not in self.n_samples:
+            return ""
+        now = self.n_samples.index(self.used)
+        told, seen = self.theory[now], self.errors["random_features"][now]
+        if abs(told.value - seen.value) <= BELIEVED * seen.value + 2 * seen.stderr and (
+            told.stderr <= WIDEST * told.value
+        ):
+            return ""
+        return (
+            f"note: the theory of random features says {told} at {self.used} samples, measured {seen}: it does not "
+            "describe this table"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """Would a gradient step help on these data? Measured by cross-validation, and predicted by the theory."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from firststep.diagnose.curve import curve_of
+from firststep.diagnose.expected import Theory
 from firststep.diagnose.measure import (
     CLEAR,
     DEGREES,
@@ -21,11 +20,11 @@ from firststep.diagnose.measure import (
     linear_strength,
     mean_of,
     measure,
-    predict,
     profile_of,
     shape_of,
 )
 from firststep.diagnose.numbers import Number
+from firststep.diagnose.progress import Progress
 from firststep.diagnose.report import WORDS, Diagnosis
 from firststep.diagnose.table import Table, prepare
 from firststep.figures import Figure, Panel, Series
@@ -40,8 +39,8 @@ BINS = 24
 BELIEVED = 0.15
 # Above this many inputs or samples for each input the theory is not asked: it would take long, or say nothing.
 THEORY_INPUTS = 1500
-# Seconds after which progress is shown.
-PATIENCE = 3.0
+# Work of the theory without a step and with one, and of the curve, in fits.
+THEORY_PARTS, CURVE_PARTS = (4, 8), 8
 
 
 def diagnose(
@@ -128,12 +127,30 @@ def diagnose(
     copies = count - len(np.unique(table.inputs, axis=0))
     if copies:
         notes.append(f"{copies} rows have the same inputs as another: copies always fall into one fold")
-    with _progress(len(MODELS) * folds * repeats, verbose) as tick:
-        measured = measure(table.inputs, targets, splits, _maker(dim, width, activation, random_state), tick)
-    found = _found(table, targets, unit, splits, measured, notes, (width, activation, folds))
-    if curve:
-        found = replace(found, curve=curve_of(table, None, (width, activation), True, random_state))
+    parts = len(MODELS) * folds * repeats + sum(THEORY_PARTS) + CURVE_PARTS * curve
+    with Progress(parts, verbose) as progress:
+        make = _maker(dim, width, activation, random_state)
+        measured = measure(table.inputs, targets, splits, make, progress.tick)
+        about = Theory(*_seen(table, targets, splits), round(count * (1 - 1 / folds)), width, activation)
+        found = _found(table, targets, unit, measured, about, notes, progress.tick)
+        if curve:
+            found = replace(found, curve=curve_of(table, None, (width, activation), True, random_state))
     return found
+
+
+def _seen(table: Table, targets: Array, splits: Sequence[Any]) -> tuple[Profile, Shape]:
+    """The target along the learned direction, and the shape of the inputs."""
+    scaled = (table.inputs - table.inputs.mean(axis=0)) / table.inputs.std(axis=0)
+    # Of several classes the one of the largest variance is looked at along a direction.
+    target = _widest(targets)
+    shape, linear = shape_of(scaled), linear_strength(scaled, target)
+    return profile_of(scaled, target, splits, shape.effective_dimension, linear), shape
+
+
+def _widest(targets: Array) -> Array:
+    """The column of the largest variance, of variance one."""
+    spread = targets.std(axis=0)
+    return np.asarray(targets[:, int(spread.argmax())] / spread.max())
 
 
 def _maker(dim: int, width: int, activation: str, seed: int) -> Callable[[str, int], Any]:
@@ -151,73 +168,45 @@ def _maker(dim: int, width: int, activation: str, seed: int) -> Callable[[str, i
     return make
 
 
-@contextmanager
-def _progress(total: int, wanted: bool) -> Iterator[Callable[[], None]]:
-    """Counts fits; shows a bar with the remaining time once it has taken longer than the patience."""
-    if not wanted:
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, TimeRemainingColumn
-
-    begun, done = monotonic(), 0
-    bar = Progress(*Progress.get_default_columns()[:-1], TimeRemainingColumn(), console=Console(stderr=True))
-    task = bar.add_task("firststep: fits", total=total)
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        left = (monotonic() - begun) * total / done
-        if left > PATIENCE and not bar.live.is_started:
-            bar.start()
-        bar.update(task, completed=done)
-
-    try:
-        yield tick
-    finally:
-        bar.stop()
-
-
 def _theory(
-    profile: Profile, shape: Shape, count: int, measured: Measured, asked: tuple[int, str, int]
+    asked: Theory, measured: Measured, tick: Callable[[float], None]
 ) -> tuple[dict[str, Number], list[str]]:
     """What the theory expects, where the measurement does not contradict it, and notes about it."""
-    width, activation, folds = asked
-    predicted, _, lines = predict(profile, shape, count, width, activation, folds)
-    predicted, lines = _believed(predicted, measured.errors, lines)
+    from firststep.numerics.fixedpoint import ConvergenceError
+
+    try:
+        predicted, lines = _believed(asked.still(), measured.errors, asked.notes())
+        tick(THEORY_PARTS[0])
+        if predicted:
+            predicted = predicted | {"one_step": asked.moved()}
+        tick(THEORY_PARTS[1])
+    except (ConvergenceError, ArithmeticError, np.linalg.LinAlgError) as error:
+        return {}, [f"the theory has no answer at these sizes ({error})"]
     if predicted and _expects(predicted) != _helps(measured.gain("random_features"), measured.share):
         return {}, ["the theory of one step and the measurement differ: the measurement counts"]
-    return predicted, shape.notes() * bool(predicted) + lines
+    return predicted, asked.shape.notes() * bool(predicted) + lines
 
 
 def _found(
     table: Table,
     targets: Array,
     unit: float,
-    splits: Sequence[Any],
     measured: Measured,
+    about: Theory,
     notes: list[str],
-    asked: tuple[int, str, int],
+    tick: Callable[[float], None],
 ) -> Diagnosis:
     """The answers put together, and the theory's beside them where it has one."""
-    count, dim = table.inputs.shape
-    scaled = (table.inputs - table.inputs.mean(axis=0)) / table.inputs.std(axis=0)
-    # Of several classes the one of the largest variance is looked at along a direction.
-    column = int(targets.var(axis=0).argmax())
-    target = targets[:, column] / targets[:, column].std()
+    (count, dim), profile, shape, errors = table.inputs.shape, about.profile, about.shape, measured.errors
     if count <= dim:
         notes.append(f"{count} samples are fewer than {dim} inputs: the linear part is a rough estimate")
-    shape = shape_of(scaled)
-    linear = linear_strength(scaled, target)
-    profile = profile_of(scaled, target, splits, shape.effective_dimension, linear)
-    errors = measured.errors
     predicted: dict[str, Number] = {}
     if targets.shape[1] > 1:
         notes.append("the theory is not asked about more than two classes")
     elif dim > THEORY_INPUTS:
         notes.append(f"the theory is not asked about {dim} inputs: that takes minutes")
     else:
-        predicted, lines = _theory(profile, shape, count, measured, asked)
+        predicted, lines = _theory(about, measured, tick)
         notes += lines
     largest = np.argsort(-np.abs(profile.direction))[:8]
     found = Diagnosis(
@@ -227,7 +216,7 @@ def _found(
         unit=unit,
         n_samples=count,
         n_inputs=dim,
-        linear_strength=linear,
+        linear_strength=profile.linear,
         noise_floor=profile.noise,
         effective_dimension=shape.effective_dimension,
         excess_kurtosis=shape.excess_kurtosis,
@@ -242,7 +231,7 @@ def _found(
         step_size=measured.step_size,
         step_share=measured.share,
         notes=tuple(notes),
-        figure=_figure(profile, target, errors, predicted, table.target_name),
+        figure=_figure(profile, _widest(targets), errors, predicted, table.target_name),
     )
     return replace(found, verdict=_verdict(found))
 

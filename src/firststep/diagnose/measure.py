@@ -1,7 +1,6 @@
-"""Errors by cross-validation, what the data look like to the theory, and what the theory says of them."""
+"""Errors by cross-validation, and what the data look like to the theory."""
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +10,11 @@ from numpy.typing import NDArray
 
 from firststep.diagnose.numbers import Number
 from firststep.gaussian import Array, hermite_polynomials
-from firststep.setting import Problem, Sizes
 
 MODELS = ("linear_ridge", "random_features", "one_step")
 DEGREES = 4
 # A number of standard errors that is taken as a difference.
 CLEAR = 2.0
-# Steps, in units of sqrt(N), and ridges among which the theory's best is looked for.
-THEORY_STEPS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
-THEORY_RIDGES = tuple(np.geomspace(1e-4, 10.0, 11).tolist())
 
 
 def folds_of(inputs: Array, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -137,6 +132,7 @@ class Profile:
 
     z: Array
     direction: Array
+    linear: Number
     degrees: tuple[Number, ...]
     teacher: tuple[float, ...]
     noise: Number
@@ -180,58 +176,4 @@ def profile_of(
         linear.stderr**2 + sum((2 * s * d.stderr) ** 2 for s, d in zip(shares[1:], degrees[1:], strict=True))
     )
     teacher = (0.0, *(share / math.sqrt(math.factorial(k)) for k, share in enumerate(shares, 1)))
-    return Profile(z, direction, degrees, teacher, Number(1 - total, spread))
-
-
-def predict(
-    profile: Profile, shape: Shape, count: int, width: int, activation: str, folds: int
-) -> tuple[dict[str, Number], float, list[str]]:
-    """The theory's best errors, with the change that one standard error of the teacher's size makes."""
-    from firststep.numerics.fixedpoint import ConvergenceError
-    from firststep.theory.limits.bounds import best_linear_ridge
-    from firststep.theory.unified import solve
-
-    # The theory's neurons have no biases of their own; one for all gives an odd activation its even parts.
-    biased = f"{activation}(x + 1)" if activation.isidentifier() else activation
-    samples = max(2, round(count * (1 - 1 / folds)))
-    sizes = Sizes(samples, max(1, round(shape.effective_dimension)), width)
-    steps = np.array(THEORY_STEPS) * math.sqrt(width)
-
-    def errors(noise: float) -> tuple[dict[str, float], float]:
-        signal = math.sqrt(max(1 - noise, 0.0) / max(1 - profile.noise.value, 1e-12))
-        series = [signal * c for c in profile.teacher]
-        problem = Problem(biased, series, noise_std=math.sqrt(noise))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            outcome = solve(problem, sizes, steps, np.array(THEORY_RIDGES), tolerance=1e-2)
-            linear = float(best_linear_ridge(problem, sizes).test_error[0])
-        best = outcome.test_error.min(axis=1)
-        # Nothing is ever worse than the mean, which a large ridge gives.
-        found = {"linear_ridge": linear, "random_features": float(best[0]), "one_step": float(best.min())}
-        return {name: min(value, 1.0) for name, value in found.items()}, float(steps[int(best.argmin())])
-
-    if abs(profile.teacher[1]) < 1e-3:
-        line = (
-            "the inputs say nothing linear about the target: to leading order one step then gains nothing, "
-            "but it can find the direction of an even target if there are many samples for each input"
-        )
-        return dict.fromkeys(MODELS, Number(1.0)), 0.0, [line]
-    low, high = (
-        float(np.clip(profile.noise.value + sign * profile.noise.stderr, 1e-3, 0.999)) for sign in (-1, 1)
-    )
-    try:
-        middle, best_step = errors(float(np.clip(profile.noise.value, 1e-3, 0.999)))
-        ends = [errors(low)[0], errors(high)[0]]
-    except (ConvergenceError, ArithmeticError, np.linalg.LinAlgError) as error:
-        return {}, math.nan, [f"the theory has no answer at these sizes ({error})"]
-    lines = []
-    if samples > sizes.dim**1.5:
-        lines.append(
-            f"{samples} samples are many for {sizes.dim} inputs: random features then learn more than the linear part "
-            "that the theory gives them"
-        )
-    return (
-        {model: Number(middle[model], abs(ends[1][model] - ends[0][model]) / 2) for model in MODELS},
-        best_step,
-        lines,
-    )
+    return Profile(z, direction, linear, degrees, teacher, Number(1 - total, spread))

@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+# Standard errors below this are written as powers of ten.
+SMALL = 1e-5
+
 
 @dataclass(frozen=True)
 class Number:
@@ -15,6 +18,8 @@ class Number:
     def __str__(self) -> str:
         if not math.isfinite(self.stderr):
             return f"{self.value:.3g}"
+        if 0 < self.stderr < SMALL:
+            return f"{self.value:.2g} ± {self.stderr:.1g}"
         digits = min(6, max(0, 1 - math.floor(math.log10(self.stderr)))) if self.stderr > 0 else 3
         return f"{self.value:.{digits}f} ± {self.stderr:.{digits}f}"
 

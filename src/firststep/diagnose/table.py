@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KINDS = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
+SHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 SEPARATORS = (",", ";", "\t", "|")
 FEWEST_ROWS = 20
 # A text column becomes one column of 0 and 1 for each of its values, if there are no more than this.
@@ -27,10 +28,18 @@ MOST_LEVELS = 20
 MOST_NAMES = 20
 # Share of the entries that must read as numbers, or dates, for a column of text to be one of them.
 MOSTLY = 0.95
-# A column that follows the target this closely is taken for the target in other words.
+# A column that follows the target, or its order, this closely is taken for the target in other words.
 LEAK = 0.9999
+# From here on it is suspected.
+SUSPECT = 0.99
 ID_NAME = re.compile(r"(^|[_\s])(id|idx|index|key|uuid|guid|rowid)$|^unnamed: 0$|[a-z]I[dD]$", re.IGNORECASE)
+# Names of columns that tell who or what a row is about, also if some rows share it.
+NAMES_A_THING = re.compile(r"(^|[_\s])(id|uuid|guid)$|[a-z]I[dD]$", re.IGNORECASE)
 BLANK = "(blank)"
+# What people write into a cell that has nothing in it, besides what pandas knows.
+NOTHING = ("", "?", "-", "--", ".")
+# Whole numbers of a target that may be classes.
+FEW_NUMBERS = 10
 # Linear ridge on more inputs would take gigabytes and hours.
 MOST_INPUTS = 10_000
 
@@ -52,7 +61,8 @@ def read_table(path: str | PathLike[str]) -> "pd.DataFrame":
     place = Path(path)
     kind = place.suffix.lower()
     if kind not in KINDS:
-        raise ValueError(f"the data must be one of {', '.join(KINDS)}, got {str(path)!r}")
+        cure = ": save the sheet as .xlsx or CSV" if kind in SHEETS else ""
+        raise ValueError(f"the data must be one of {', '.join(KINDS)}, got {str(path)!r}{cure}")
     if not place.is_file():
         raise ValueError(f"there is no file {str(path)!r}")
     try:
@@ -263,8 +273,8 @@ class _Work:
         found: list[tuple[Array, str]] = []
         for place, label in enumerate(frame.columns):
             column, name = frame.iloc[:, place], str(label)
-            if self._is_id(column, name):
-                self.notes.append(f"{name!r} numbers the rows and is left out (keep it by --keep {name!r})")
+            if does := self._id(column, name):
+                self.notes.append(f"{name!r} {does} and is left out (keep it by --keep {name!r})")
             elif column.dtype.kind in "biuf":
                 values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
                 found += self.filled(values, name)
@@ -276,18 +286,18 @@ class _Work:
             )
         return np.column_stack([values for values, _ in found]), tuple(name for _, name in found)
 
-    def _is_id(self, column: Any, name: str) -> bool:
+    def _id(self, column: Any, name: str) -> str:
+        """What a column does that tells rows apart; empty if it is none."""
         if name in self.keep or column.dtype.kind not in "iufO" or column.isna().any():
-            return False
+            return ""
+        whole = column.dtype.kind in "iuf" and bool((column % 1 == 0).all())
+        if column.dtype.kind in "iuf" and not whole:
+            return ""
         if column.nunique() < len(column):
-            return False
-        if column.dtype.kind in "iuf":
-            values = column.to_numpy(dtype=np.float64)
-            if (values != np.round(values)).any():
-                return False
-            counts_up = len(values) >= FEWEST_ROWS and bool((np.diff(values) == 1).all())
-            return counts_up or bool(ID_NAME.search(name))
-        return bool(ID_NAME.search(name))
+            many = column.nunique() > MOST_LEVELS
+            return "names what a row is about" if many and NAMES_A_THING.search(name) else ""
+        counts_up = whole and len(column) >= FEWEST_ROWS and bool((column.diff().iloc[1:] == 1).all())
+        return "numbers the rows" if counts_up or ID_NAME.search(name) else ""
 
     def text(self, column: Any, name: str) -> list[tuple[Array, str]]:
         """A column of text or dates."""
@@ -295,16 +305,15 @@ class _Work:
         if column.dtype.kind in "mM":
             return self.filled(_days(column), self._dated(name))
         words = column.astype(str).str.strip().to_numpy(dtype=object)
-        present &= words != ""
+        present &= ~np.isin(words, NOTHING)
         numbers, what = numbers_of(words, present)
         if numbers is not None:
             self.notes.append(f"{name!r} is text that is read as numbers{what}")
             return self.filled(numbers, name)
         levels = sorted(set(words[present]))
         if len(levels) > MOST_LEVELS:
-            days = _dates(words, present)
-            if days is not None:
-                return self.filled(days, self._dated(name))
+            if (dates := _dates(words, present)) is not None:
+                return self.filled(dates[0], self._dated(name, dates[1]))
             self.notes.append(f"{name!r} is text of {len(levels)} different values and is left out")
             return []
         if not levels:
@@ -321,8 +330,8 @@ class _Work:
             self.notes.append(f"text column {name!r} becomes {many} of 0 and 1{also}")
         return [(flags.astype(float), label) for flags, label in found]
 
-    def _dated(self, name: str) -> str:
-        self.notes.append(f"{name!r} holds dates: it becomes a number of days")
+    def _dated(self, name: str, order: str = "") -> str:
+        self.notes.append(f"{name!r} holds dates{order}: it becomes a number of days")
         return f"{name} (days)"
 
     def pruned(self, matrix: Array, names: tuple[str, ...], values: Array) -> tuple[Array, tuple[str, ...]]:
@@ -335,12 +344,19 @@ class _Work:
             raise ValueError("no input varies: there is nothing to predict from")
         scaled = (matrix - matrix.mean(axis=0)) / matrix.std(axis=0)
         level = (values - values.mean(axis=0)) / np.where(values.std(axis=0) > 0, values.std(axis=0), 1.0)
-        close = np.abs(scaled.T @ level / len(level)).max(axis=1) > LEAK
-        close &= ~np.isin(np.array(names, dtype=object), list(self.keep))
+        kept = np.isin(np.array(names, dtype=object), list(self.keep))
+        near = _nearness(scaled, level)
+        close = (near > LEAK) & ~kept
         if close.any():
             self.notes.append(
-                f"the target in other words, left out: {_few(names, close)} (correlation above {LEAK}; if it is "
-                "known before the target is, keep it by --keep)"
+                f"the target in other words, left out: {_few(names, close)} (correlation above {LEAK}, of "
+                "values or of ranks; if it is known before the target is, keep it by --keep)"
+            )
+        suspected = (near > SUSPECT) & ~close & ~kept
+        if suspected.any():
+            self.notes.append(
+                f"suspiciously close to the target, but used: {_few(names, suspected)} (correlation above {SUSPECT}; "
+                "if it is known only when the target is, leave it out by --drop)"
             )
         signs = np.sign(scaled[np.abs(scaled).argmax(axis=0), np.arange(scaled.shape[1])])
         seen: dict[bytes, str] = {}
@@ -357,6 +373,21 @@ class _Work:
                 "every input is the target in other words: there is nothing to predict from but the target itself"
             )
         return matrix[:, good], tuple(np.array(names, dtype=object)[good])
+
+
+def _nearness(scaled: Array, level: Array) -> Array:
+    """Largest correlation (d,) of each column with a target, of values or, where that is high, of ranks."""
+    from scipy.stats import rankdata
+
+    found = np.asarray(np.abs(scaled.T @ level / len(level)).max(axis=1))
+    for place in np.flatnonzero((found > 0.5) & (found <= LEAK)):
+        if len(np.unique(scaled[:, place])) < len(scaled) / 2:
+            # Ranks of few values agree with those of few classes too easily to mean anything.
+            continue
+        ranks = rankdata(scaled[:, place])
+        for column in level.T:
+            found[place] = max(found[place], abs(float(np.corrcoef(ranks, rankdata(column))[0, 1])))
+    return found
 
 
 def _few(names: Sequence[str], chosen: NDArray[np.bool_]) -> str:
@@ -404,22 +435,35 @@ def _days(column: Any) -> Array:
     return np.asarray(np.where(missing, np.nan, values - values[~missing].min(initial=np.inf)))
 
 
-def _dates(words: NDArray[Any], present: NDArray[np.bool_]) -> Array | None:
-    """Days since the first of dates written as text; None if they are not dates."""
+def _dates(words: NDArray[Any], present: NDArray[np.bool_]) -> tuple[Array, str] | None:
+    """Days since the first of dates written as text, and how they were read; None if they are not dates."""
     import pandas as pd
 
-    shape = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")
-    if not present.any() or np.mean([bool(shape.match(str(w))) for w in words[present]]) < MOSTLY:
+    shape = re.compile(r"(\d{1,4})[-/.](\d{1,2})[-/.]\d{1,4}|(\d{1,2}\.?[- ])?[A-Za-z]{3,9}\.?[- ]\d{1,4}")
+    found = [shape.match(str(word)) for word in words[present]]
+    if not found or np.mean([match is not None for match in found]) < MOSTLY:
         return None
+    first, second = (
+        max((int(match[place]) for match in found if match and match[1] and len(match[1]) < 3), default=0)
+        for place in (1, 2)
+    )
+    # Written with points the day comes first; else the place that goes beyond 12 is the day's.
+    pointed = sum("." in str(word)[:3] for word in words[present]) > len(found) / 2
+    day_first = first > 12 or (pointed and second <= 12)
     read = pd.to_datetime(
         pd.Series([w if flag else None for w, flag in zip(words, present, strict=True)], dtype=object),
         format="mixed",
+        dayfirst=day_first,
         errors="coerce",
         utc=True,
     )
     if read.notna().to_numpy()[present].mean() < MOSTLY:
         return None
-    return _days(read.dt.tz_localize(None))
+    order = ""
+    if first:
+        sure = max(first, second) > 12 or pointed
+        order = f", the {'day' if day_first else 'month'} first" + ("" if sure else " (it could be the day)")
+    return _days(read.dt.tz_localize(None)), order
 
 
 def _target(target: Any, name: str, work: _Work) -> tuple[Array, tuple[str, ...]]:
@@ -435,7 +479,14 @@ def _target(target: Any, name: str, work: _Work) -> tuple[Array, tuple[str, ...]
         raise ValueError(f"y must have one dimension, got shape {raw.shape}: diagnose the targets one by one")
     if raw.dtype.kind in "iuf":
         values = np.asarray(raw, dtype=np.float64)
-        return np.where(np.isfinite(values), values, np.nan)[:, None], ()
+        values = np.where(np.isfinite(values), values, np.nan)
+        few = np.unique(values[np.isfinite(values)])
+        if 2 < len(few) <= FEW_NUMBERS and (few % 1 == 0).all():
+            work.notes.append(
+                f"the target {name!r} has {len(few)} different whole numbers and is taken as a number: write them as "
+                "text (c1, c2, …) if they are classes"
+            )
+        return values[:, None], ()
     missing = np.array(
         [value is None or value != value or str(value).strip() == "" for value in raw], dtype=bool
     )
