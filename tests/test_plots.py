@@ -1,12 +1,17 @@
 """Results draw themselves and show themselves in notebooks."""
 
+import json
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from firststep import Problem, Sizes, compare, predict, predict_spectrum, simulate, simulate_spectrum
 from firststep.figures.plots import figure_of
+from firststep.results import Spectrum
+from firststep.results.text import value_text
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
@@ -78,7 +83,54 @@ def test_notebooks_show_numbers_with_their_standard_errors(both):
     assert shown in both._repr_html_()
     assert shown in both.simulated._repr_html_()
     assert "test_error_stderr" not in both.simulated._repr_html_()
-    assert "±" not in both.predicted["unified"]._repr_html_()
+    # A theory's own error bar stands at its number, and parts of it are too many to be shown.
+    predicted = both.predicted["unified"]
+    assert (
+        f"<td>{value_text(*(float(predicted[f'test_error{end}'][0, 0]) for end in ('', '_bar')))}</td>"
+        in (predicted._repr_html_())
+    )
+    assert not re.search("_bar|residual_|learned_", predicted._repr_html_())
+
+
+def test_a_theorys_error_bar_also_stands_at_the_risk(both):
+    without = both.without_noise()
+    np.testing.assert_array_equal(without.bars("risk"), both.bars("test_error"))
+    assert (without.bars("risk") > 0).all()
+
+
+def test_tables_of_comparisons_and_spectra(both):
+    frame = both.to_dataframe()
+    assert list(frame["theory"]) == ["unified"] * len(both.rows())
+    assert frame["test_error"].tolist() == pytest.approx(both.simulated.test_error.ravel())
+    cube = both.to_xarray()
+    assert cube["test_error"].sel(source="unified").values == pytest.approx(
+        both.predicted["unified"].test_error
+    )
+    assert cube["test_error_stderr"].dims == ("step_size", "ridge")
+    spectrum = predict_spectrum(PROBLEM, SIZES, 4.0, of="weights")
+    rows = spectrum.to_dataframe()
+    outlier = rows[rows["part"] == "outlier"].iloc[0]
+    assert outlier["eigenvalue"] == spectrum.outliers[0].eigenvalue
+    assert outlier["overlap_beta"] == spectrum.outliers[0].overlaps["beta"]
+    data = spectrum.to_xarray()
+    assert data["density"].values == pytest.approx(spectrum.density)
+    assert float(data["overlaps"].sel(outlier=1, vector="beta")) == outlier["overlap_beta"]
+
+
+@pytest.mark.parametrize("make", [predict_spectrum, simulate_spectrum])
+def test_a_saved_spectrum_is_loaded(make):
+    spectrum = make(PROBLEM, SIZES, 4.0, of="weights")
+    loaded = Spectrum.from_dict(json.loads(json.dumps(spectrum.to_dict())))
+    assert loaded.to_dict() == spectrum.to_dict()
+    assert loaded.outliers == spectrum.outliers
+    assert loaded.problem == spectrum.problem
+
+
+def test_a_name_that_there_is_not_is_answered_with_the_nearest(both):
+    with pytest.raises(KeyError, match="did you mean test_error"):
+        both.simulated["test"]
+    with pytest.raises(TypeError, match="the problem of compare must be a Problem, got Outcome"):
+        compare(both.predicted["unified"], both.simulated)
 
 
 def test_several_steps_are_not_drawn_as_one():

@@ -22,13 +22,16 @@ from firststep.numerics.agreement import (
     words_of,
 )
 from firststep.results import Outcome, drawing
-from firststep.results.outcome import step_names
+from firststep.results.outcome import bar_name, step_names
+from firststep.results.tables import beside, data_frame
 from firststep.results.text import html_table
 from firststep.results.text import value_text as value_text
 from firststep.setting import Problem, Sizes
 from firststep.setting.doors import door
 
 if TYPE_CHECKING:
+    import pandas
+    import xarray
     from matplotlib.axes import Axes
 
 _Column = tuple[str, list[str]]
@@ -143,7 +146,7 @@ class Comparison:
         Of a gain it is that of the error after the step.
         """
         values = self.predicted[self._theory(theory)].values
-        bar = values.get(f"{quantity}_bar", values.get(f"{quantity.replace('gain', 'error')}_bar"))
+        bar = values.get(bar_name(quantity), values.get(bar_name(quantity.replace("gain", "error"))))
         return np.zeros(self._shape) if bar is None else np.nan_to_num(self._grid(bar))
 
     def words(self, quantity: str, theory: str | None = None) -> list[list[str | None]]:
@@ -292,6 +295,18 @@ class Comparison:
             "rows": self.rows(),
             "summary": self.summary(),
         }
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """The rows as a pandas data frame; what is missing is NaN."""
+        return data_frame(self.rows())
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The compared quantities of all answers along an axis `source`, over the axes of an outcome.
+
+        Standard errors of the simulation are there as ``test_error_stderr``, without that axis.
+        """
+        answers = {"simulation": self.simulated} | dict(self.predicted)
+        return beside({name: answer.to_xarray() for name, answer in answers.items()}, self.quantities)
 
     def table(self, theory: str | None = None, width: int | None = None) -> str:
         """Text table for people: simulated ± standard error, prediction, distance.

@@ -204,6 +204,7 @@ def show_outcome(outcome: "Outcome", notes: Notes, as_json: bool, **facts: Any) 
     if _told(outcome, notes, as_json, facts):
         return
     from firststep.compare import COMPARED, aligned, step_columns, value_text
+    from firststep.results.outcome import bar_name
 
     rows = outcome.rows()
     shown = [name for name in COMPARED if name in outcome.values]
@@ -213,14 +214,16 @@ def show_outcome(outcome: "Outcome", notes: Notes, as_json: bool, **facts: Any) 
     ]
     source = "simulation" if outcome.source == "simulation" else f"{outcome.source} theory"
     _show_table(outcome, _facts(source, facts), aligned(step_columns(rows), groups, _width()))
-    if any(f"{name}_bar" in outcome.values for name in shown):
+    if any(bar_name(name) in outcome.values for name in shown):
         say(click.style("± is the theory's estimate of its own finite-size error", dim=True))
 
 
 def _spread(row: dict[str, Any], name: str) -> float | None:
     """Standard error of a simulated value, or the error bar that a theory states."""
+    from firststep.results.outcome import bar_name
+
     found = row.get(f"{name}_stderr")
-    return row.get(f"{name}_bar") if found is None else found
+    return row.get(bar_name(name)) if found is None else found
 
 
 def show_comparison(comparison: "Comparison", notes: Notes, as_json: bool, **facts: Any) -> None:

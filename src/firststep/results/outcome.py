@@ -1,8 +1,9 @@
 """Errors for every step size and ridge: what simulation and theory both answer with."""
 
+import difflib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from firststep.gaussian import Array
 from firststep.results import drawing
+from firststep.results.tables import data_frame, dataset
 from firststep.results.text import html_table, value_text
 from firststep.setting import Problem, Sizes
 
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
 
 # What comes before step_size and step_exponent in the names of the second and later steps.
 _LATER = ("next", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+
+# Values that are parts of others, one for each degree or direction: too many for a glance.
+_PARTS = ("residual_", "learned_")
+
+
+def bar_name(name: str) -> str:
+    """The value in which a theory says how far off another may be; the noise changes nothing about it.
+
+    Examples
+    --------
+    >>> bar_name("train_error"), bar_name("risk")
+    ('train_error_bar', 'test_error_bar')
+    """
+    return f"{'test_error' if name == 'risk' else name}_bar"
 
 
 def step_names(steps: int) -> list[tuple[str, str]]:
@@ -94,12 +111,12 @@ class Outcome:
         values = self.__dict__.get("values", {})
         if name in values:
             return cast(Array, values[name])
-        raise AttributeError(f"{type(self).__name__} has no {name!r}; it has the values {', '.join(values)}")
+        raise AttributeError(f"{type(self).__name__} has no {name!r}{_known(name, values)}")
 
     def __getitem__(self, name: str) -> Array:
         if name in self.values:
             return self.values[name]
-        raise KeyError(f"no value {name!r}; there are {', '.join(self.values)}")
+        raise KeyError(f"no value {name!r}{_known(name, self.values)}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.values})
@@ -220,21 +237,13 @@ class Outcome:
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """The rows as a pandas data frame; what is missing is NaN."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError("to_dataframe needs pandas: install firststep[data]") from error
-        return pandas.DataFrame(self.rows(), dtype=float)
+        return data_frame(self.rows(), float)
 
     def to_xarray(self) -> "xarray.Dataset":
         """The values over the named axes step_size, next_step_size, … and ridge, exponents as further labels.
 
         Sequences of steps that are no grid lie along one axis `schedule`.
         """
-        try:
-            import xarray
-        except ImportError as error:
-            raise ImportError("to_xarray needs xarray: install firststep[export]") from error
         names = step_names(self.schedule.shape[1])
         lists = [list(dict.fromkeys(column)) for column in self.schedule.T.tolist()]
         grid = np.stack([axis.ravel() for axis in np.meshgrid(*lists, indexing="ij")], axis=1)
@@ -255,14 +264,14 @@ class Outcome:
             for name, value in tables.items()
         }
         described = {"source": self.source, "problem": json.dumps(self.problem.to_dict())}
-        return xarray.Dataset(cubes, coordinates, described | self.sizes.to_dict())
+        return dataset(cubes, coordinates, described | self.sizes.to_dict())
 
     def __repr__(self) -> str:
         kind = (
             "step sizes" if not self.next_step_sizes.size else f"sequences of {self.schedule.shape[1]} steps"
         )
         shape = f"{len(self.step_sizes)} {kind} x {len(self.ridges)} ridges"
-        return f"Outcome({self.source}: {shape}; {', '.join(self.values)})"
+        return f"Outcome({self.source}: {shape}; {_listed(self.values)})"
 
     def plot(self, ax: Any = None, **options: Any) -> "Axes | tuple[Axes, ...]":
         """Draw the errors against the step exponent, or against the ridge if there is one step size.
@@ -283,16 +292,37 @@ class Outcome:
 
     def _repr_html_(self) -> str:
         rows = self.rows()
-        hidden = {f"{name}_stderr" for name in self.stderr}
-        columns = [(name, [_cell(row, name) for row in rows]) for name in rows[0] if name not in hidden]
-        return html_table(f"{self.source}: {self.problem.title}", columns)
+        bars = {bar_name(name) for name in self.values} & set(self.values)
+        hidden = bars | {f"{name}_stderr" for name in self.stderr}
+        shown = [name for name in rows[0] if name not in hidden and not name.startswith(_PARTS)]
+        caption = f"{self.source}: {self.problem.title}"
+        if bars:
+            caption += "; ± is the theory's estimate of its own finite-size error"
+        return html_table(caption, [(name, [_cell(row, name) for row in rows]) for name in shown])
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names with a comma between them, parts only counted."""
+    short = [name for name in names if not name.startswith(_PARTS)]
+    families = {family: sum(name.startswith(family) for name in names) for family in _PARTS}
+    return ", ".join([*short, *(f"{family}… ({count})" for family, count in families.items() if count)])
+
+
+def _known(name: str, values: Mapping[str, Any]) -> str:
+    """What to ask for in place of a name that there is not."""
+    near = [other for other in values if other.startswith(name)] or difflib.get_close_matches(
+        name, values, n=1, cutoff=0.8
+    )
+    return (
+        f": did you mean {near[0]}? There are {_listed(values)}" if near else f"; there are {_listed(values)}"
+    )
 
 
 def _cell(row: Mapping[str, float | None], name: str) -> str:
     value = row[name]
     if name.endswith(("step_size", "step_exponent")) or name == "ridge":
         return "–" if value is None else f"{value:.5g}"
-    return value_text(value, row.get(f"{name}_stderr"))
+    return value_text(value, row.get(f"{name}_stderr", row.get(bar_name(name))))
 
 
 def _finite(value: float) -> float | None:

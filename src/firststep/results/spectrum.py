@@ -1,5 +1,6 @@
 """Eigenvalues of features or weights, predicted or simulated."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +10,12 @@ import numpy as np
 
 from firststep.gaussian import Array
 from firststep.results import drawing
+from firststep.results.tables import data_frame, dataset
 from firststep.setting import Problem, Sizes
 
 if TYPE_CHECKING:
+    import pandas
+    import xarray
     from matplotlib.axes import Axes
 
 
@@ -157,6 +161,71 @@ class Spectrum:
             "atom": self.atom,
             "outliers": [outlier.to_dict() for outlier in self.outliers],
         }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`, from its own result or from what JSON made of it; there are no `details`.
+
+        Examples
+        --------
+        >>> from firststep.theory.spectra.spectrum import predict_spectrum
+        >>> found = predict_spectrum(Problem("tanh", "identity"), Sizes(200, 100, 150), step_size=4.0, points=20)
+        >>> Spectrum.from_dict(found.to_dict()).outliers == found.outliers
+        True
+        """
+        lower, upper = content["edges"]
+        return cls(
+            Problem.from_dict(content["problem"]),
+            Sizes(**content["sizes"]),
+            content["step_size"],
+            content["of"],
+            content["source"],
+            np.array(content["bulk"]["x"]),
+            np.array(content["bulk"]["density"]),
+            (lower, upper),
+            tuple((low, high) for low, high in content["intervals"]),
+            content["atom"],
+            tuple(Outlier(**entry) for entry in content["outliers"]),
+        )
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """A row for each point of the bulk and for each outlier, told apart by `part`; what is missing is NaN."""
+        bulk = [
+            {"part": "bulk", "eigenvalue": x, "density": density}
+            for x, density in zip(self.x.tolist(), self.density.tolist(), strict=True)
+        ]
+        outliers = [
+            {"part": "outlier", "eigenvalue": one.eigenvalue, "over_edge": one.over_edge}
+            | {f"overlap_{name}": value for name, value in one.overlaps.items()}
+            for one in self.outliers
+        ]
+        return data_frame([*bulk, *outliers])
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The density over the eigenvalue, and the outliers with their overlaps over their number."""
+        arrays = self.to_arrays()
+        facts = {
+            "source": self.source,
+            "of": self.of,
+            "problem": json.dumps(self.problem.to_dict()),
+            "step_size": self.step_size,
+            "atom": self.atom,
+            "edges": list(self.edges),
+        }
+        return dataset(
+            {
+                "density": ("eigenvalue", self.density),
+                "outlier_eigenvalue": ("outlier", arrays["outliers"][:, 0]),
+                "over_edge": ("outlier", arrays["outliers"][:, 1]),
+                "overlaps": (("outlier", "vector"), arrays["overlaps"]),
+            },
+            {
+                "eigenvalue": self.x,
+                "outlier": np.arange(1, len(self.outliers) + 1),
+                "vector": arrays[STORED],
+            },
+            facts | self.sizes.to_dict(),
+        )
 
     def to_arrays(self) -> dict[str, Any]:
         """Bulk, edges and outliers as named arrays, for a store; `details` are left out."""

@@ -52,12 +52,12 @@ def _check_nouns(name: str, args: tuple[Any, ...]) -> None:
     first = args[0] if args else None
     if isinstance(first, Sizes):
         raise TypeError(f"{name} takes the problem first and then the sizes: {name}(problem, sizes, …)")
-    if isinstance(first, str | Mapping | list | tuple) or callable(first):
+    if isinstance(first, str | Mapping | list | tuple) or callable(first) or hasattr(first, "to_xarray"):
         raise TypeError(
             f"the problem of {name} must be a Problem, got {first!r}: make one with Problem(activation, teacher, …)"
         )
     second = args[1] if len(args) > 1 else None
-    if isinstance(second, int | float | Mapping | list | tuple):
+    if isinstance(second, int | float | Mapping | list | tuple) or hasattr(second, "to_xarray"):
         raise TypeError(
             f"the sizes of {name} must be Sizes, got {second!r}: make them with Sizes(n_samples, dim, width)"
         )
