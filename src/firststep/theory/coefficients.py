@@ -674,11 +674,14 @@ class Places:
 
 
 def _output_powers(geometry: Geometry) -> Array:
-    """sqrt(p! N) c_p (U/sqrt(N))^p for p = 2, 3, …: the neurons' shares in H_p of a typical direction, (P, nu)."""
+    """sqrt(p! N) c_p (U/sqrt(N))^p for p = 2, 3, …: the neurons' shares in H_p of a typical direction, (P, nu).
+
+    U/sqrt(N) is the cosine between a row and W0^T a; few neurons have readouts for which it would exceed one.
+    """
     root = math.sqrt(geometry.sizes.width)
     degrees = np.arange(2, OUTPUT_DEGREES)
     factor = np.array([math.sqrt(math.factorial(p)) * root ** (1 - p) for p in degrees]) * geometry.c[degrees]
-    return np.asarray(factor[:, None] * geometry.u ** degrees[:, None])
+    return np.asarray(factor[:, None] * np.clip(geometry.u, -root, root) ** degrees[:, None])
 
 
 def spike_strength(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> Array:

@@ -363,9 +363,11 @@ def solve(
     points = _solve_all(problem, sizes, flat_steps, flat_ridges, way, tolerance)
     # No step comes first.
     still, moved = np.split(points.numbers.reshape(len(steps), len(ridges)), [1])
+    if problem.output_law.order_one and min(sizes.dim, sizes.width) < FEW:
+        start = _solve_all(problem, sizes, 0 * ridges + SMALLEST_STEP, ridges, way, tolerance).numbers
+        moved = _joined(problem, still[0], start, moved, start_share(problem, sizes, step_sizes))
     values = {name: moved[name] for name in FITTED}
-    for name in ("train", "test"):
-        values[f"{name}_gain"] = still[f"{name}_error"] - moved[f"{name}_error"]
+    values |= {f"{k}_gain": still[f"{k}_error"] - moved[f"{k}_error"] for k in ("train", "test")}
     along = moved["learned"]
     values |= _split(problem, values["test_error"], along)
     values |= _learned_shares(problem, along) | _scatter_parts(moved["scatter"], way.highest)
@@ -379,7 +381,6 @@ def solve(
     level = points.level.reshape(len(steps), len(ridges))[1:]
     wide = bars[1].reshape(len(steps), len(ridges))[1:]
     aim = tolerance or _aim(knows_own(problem, sizes, way.highest, rest))
-    notes = _remarks(sizes, step_sizes, error, aim, wide)
     return Outcome(
         problem,
         sizes,
@@ -387,7 +388,7 @@ def solve(
         ridges,
         "unified",
         {name: np.broadcast_to(value, shape) if value.ndim == 2 else value for name, value in values.items()},
-        notes=notes,
+        notes=_remarks(sizes, step_sizes, error, aim, wide),
         details={
             "rest": rest,
             "degrees": way.highest,
@@ -400,6 +401,69 @@ def solve(
             "learned_given_z": moved["learned_given_z"],
         },
     )
+
+
+# A step of this size moves nothing.
+SMALLEST_STEP = 1e-12
+# With fewer dimensions or neurons than this, what the equations leave out at no step is more than a percent.
+FEW = 50
+
+
+def start_share(problem: Problem, sizes: Sizes, step_sizes: Array) -> Array:
+    r"""Squared cosine between :math:`W_0^\top a` and what the neurons share after a step, (S,).
+
+    0 once it has turned, and without a step, where the initial output plays no part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> setting = Problem("relu", "h1", initial_output="order_one")
+    >>> print(start_share(setting, Sizes(1000, 500, 750), np.array([0.0, 1e-6, 1.0, 4.0])).round(2))
+    [0.   1.   0.57 0.  ]
+    """
+    c1 = float(problem.activation.hermite(2)[1])
+    left = np.maximum(1 - step_sizes * c1**2, 0.0)
+    added = (step_sizes * c1) ** 2 * max(problem.direction_norm_squared(sizes) - c1**2, 0.0)
+    total = left**2 + added
+    usable = (total > 0) & (step_sizes > 0)
+    return np.asarray(np.divide(left**2, total, out=np.zeros_like(total), where=usable))
+
+
+def _joined(
+    problem: Problem,
+    still: NDArray[np.void],
+    start: NDArray[np.void],
+    moved: NDArray[np.void],
+    share: Array,
+) -> NDArray[np.void]:
+    r"""Numbers after a step, (S, R), that join those of no step [firststep].
+
+    .. math:: L(\eta) \to L(\eta) \Big(\frac{L_0}{L(0^+)}\Big)^{\cos^2(W_0^\top a,\, z)}
+
+    Given an initial output of order one, z begins as the coordinate along :math:`W_0^\top a`, which no label knows.
+    What the equations leave out there, of relative order 1/d, is known at no step, where the initial output plays no
+    part; it fades as z turns.
+    """
+    moved, noise = moved.copy(), problem.noise_variance
+
+    def factor(name: str, floor: float = 0.0) -> Array:
+        known, found = still[name] - floor, start[name] - floor
+        usable = (known > 0) & (found > 0)
+        ratio = np.divide(known, found, out=np.ones_like(known), where=usable)
+        return np.asarray(ratio ** share[:, None])
+
+    mse, norm = moved["train_mse"] * factor("train_mse"), moved["readout_norm_squared"].copy()
+    penalty = (moved["train_error"] - moved["train_mse"]) / np.where(norm > 0, norm, 1.0)
+    norm *= factor("readout_norm_squared")
+    before = moved["test_error"].copy()
+    moved["train_mse"], moved["readout_norm_squared"] = mse, norm
+    moved["train_error"] = mse + penalty * norm
+    moved["test_error"] = noise + (before - noise) * factor("test_error", noise)
+    moved["degrees_of_freedom"] *= factor("degrees_of_freedom")
+    spread = _split(problem, before, moved["learned"])["residual_spread"]
+    change = np.divide(moved["test_error"] - before, spread, out=np.zeros_like(spread), where=spread > 0)
+    moved["scatter"] *= np.maximum(1 + change, 0.0)[..., None]
+    return moved
 
 
 def _direction(problem: Problem, sizes: Sizes) -> dict[str, Array]:
