@@ -1,0 +1,58 @@
+"""Predictions at the ends of what is allowed: a single neuron, few dimensions, kinks that no node sees."""
+
+import numpy as np
+import pytest
+
+from firststep import Problem, Sizes, predict
+from firststep.theory import unified
+
+pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
+
+
+@pytest.mark.parametrize(
+    ("problem", "sizes", "ridge"),
+    [
+        (Problem("tanh", "tanh(t1) + t2**2", 1.0, "sphere"), Sizes(124, 166, 1, 8), 0.7),
+        (Problem("abs", "t1*t2", 0.1, "sphere"), Sizes(32, 26, 1), 6e4),
+    ],
+)
+def test_one_neuron_with_an_output_of_order_one(problem: Problem, sizes: Sizes, ridge: float) -> None:
+    found = predict(problem.replaced(initial_output="order_one"), sizes, [0.0, 1e-9, 1.0], [ridge, 1e12])
+    assert np.isfinite(found.test_error).all()
+    assert (found.train_error > 0).all()
+    np.testing.assert_allclose(found.test_error[:, 1], problem.label_variance, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("problem", "sizes", "ridge"),
+    [
+        (Problem("softplus", "h1 + h3/6", 0.5, readout="rademacher"), Sizes(25, 1, 1, 53), 0.6),
+        (Problem("relu", "relu", 1.0, "sphere", readout="rademacher"), Sizes(27, 16, 5), 0.2),
+        (
+            Problem("sigmoid", "exp(x/2)", 0.0, "sphere", inputs="spiked(10, overlap=0.5)"),
+            Sizes(78, 37, 16),
+            0.8,
+        ),
+    ],
+)
+def test_an_output_of_order_one_joins_no_step(
+    problem: Problem, sizes: Sizes, ridge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = problem.replaced(initial_output="order_one")
+    names = ("train_error", "test_error", "train_mse", "readout_norm_squared", "degrees_of_freedom")
+
+    def jump() -> float:
+        found = predict(problem, sizes, [0.0, 1e-9], [ridge]).values
+        return max(float(abs(found[name][1, 0] / found[name][0, 0] - 1)) for name in names)
+
+    assert jump() < 3e-4
+    # What is joined adds up, and a step that has turned away from the initial output is as it was.
+    steps = [0.3, 100.0]
+    found = predict(problem, sizes, steps, [ridge])
+    total = found.values["train_mse"] + ridge * found.values["readout_norm_squared"]
+    np.testing.assert_allclose(total, found.train_error, rtol=1e-12)
+    share = unified.start_share(problem, sizes, np.array(steps))
+    monkeypatch.setattr(unified, "FEW", 0)
+    assert jump() > 1e-3
+    plain = predict(problem, sizes, steps, [ridge])
+    np.testing.assert_allclose(found.test_error[share == 0], plain.test_error[share == 0], rtol=1e-12)
