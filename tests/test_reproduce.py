@@ -46,6 +46,8 @@ def test_every_figure_of_the_papers_is_there() -> None:
         "one-step-or-two",
         "own-sample",
         "covariance-direction",
+        "power-law",
+        "giant-step",
     }
     assert set(NAMES) == wanted
 
@@ -94,6 +96,25 @@ def test_the_unified_theory_is_close_to_the_published_theory() -> None:
         sizes = Sizes.from_cui(2000, sample_ratio=float(row["sample_ratio"]), step_ratio=20)
         outcome = predict(problem, sizes, 3 * 2000**0.5, float(sizes.ridge_from_cui(0.1)), rest="none")
         assert outcome.test_error[0, 0] == pytest.approx(float(row["test_mse"]), rel=0.015)
+
+
+def test_published_trials_with_a_power_law_are_met_by_theory_to_a_standard_error() -> None:
+    """The published theory to 1e-4, the trials with an rms distance of at most 1.1 of their standard errors."""
+    told = parse(builtin_experiments()["power-law"]).problem
+    words = {"inputs": told.inputs, "alignment": told.alignment}
+    problem = Problem(told.activation, told.teacher, told.noise_std, **words)
+    rows = published_values("simon2024_power_law")
+    distances = []
+    for n in sorted({int(row["n"]) for row in rows}):
+        sizes, here = Sizes(n, 10_000, 256), [row for row in rows if int(row["n"]) == n]
+        ridges = [float(sizes.ridge_from_cui(float(row["ridge_cui"]))) for row in here]
+        found = predict(problem, sizes, 0.0, ridges, theory="random_features").test_error[0]
+        for row, error in zip(here, found, strict=True):
+            if row["theory"]:
+                assert error == pytest.approx(float(row["theory"]), rel=1e-4)
+            distances.append((error - float(row["test_mse"])) / float(row["test_stderr"]))
+    assert len(distances) == 93
+    assert sum(x**2 for x in distances) / len(distances) < 1.1**2
 
 
 def test_a_theory_is_asked_only_for_what_it_knows() -> None:
