@@ -6,6 +6,7 @@ anything is wrong. The tests do the same with a few kills (tests/test_execution.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -88,6 +89,15 @@ def judged(place: Path, expected: list[str], code: int, errors: str, what: str) 
     return found
 
 
+def address_on(card: Path) -> str:
+    """Where the scheduler listens; the file may be there before its content is."""
+    for _ in range(1200):
+        with contextlib.suppress(OSError, ValueError):
+            return str(json.loads(card.read_text())["address"])
+        time.sleep(0.05)
+    raise TimeoutError(f"no scheduler wrote {card} within a minute")
+
+
 def schedulers(count: int, expected: list[str], seed: int) -> list[str]:
     """Kill the scheduler of a Dask cluster under a run; then go on with one worker of this machine."""
     moments, wrong = random.Random(seed), []
@@ -103,10 +113,7 @@ def schedulers(count: int, expected: list[str], seed: int) -> list[str]:
             card_option = ["--scheduler-file", str(card)]
             started = [subprocess.Popen([*command, *card_option], **quiet) for command in (lead, join, join)]
             try:
-                deadline = time.monotonic() + 60
-                while not card.exists() and time.monotonic() < deadline:
-                    time.sleep(0.05)
-                process = start(place, "--scheduler", json.loads(card.read_text())["address"])
+                process = start(place, "--scheduler", address_on(card))
                 wait_for_points(place / "store.db", moments.randrange(14, 200), process)
                 time.sleep(moments.random() * 0.2)
                 started[0].kill()
