@@ -6,8 +6,6 @@ anything is wrong. The tests do the same with a few kills (tests/test_execution.
 """
 
 import argparse
-import contextlib
-import json
 import os
 import random
 import signal
@@ -20,7 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from test_execution import BUSY, kill_and_resume, left_behind, numbers, start, wait_for_points  # noqa: E402
+from test_execution import (  # noqa: E402
+    BUSY,
+    address_on,
+    kill_and_resume,
+    left_behind,
+    numbers,
+    start,
+    wait_for_points,
+)
 
 from firststep.experiment import parse, run  # noqa: E402
 from firststep.store import open_store  # noqa: E402
@@ -87,15 +93,6 @@ def judged(place: Path, expected: list[str], code: int, errors: str, what: str) 
         if numbers(store) != expected:
             found.append(f"{what}: other numbers")
     return found
-
-
-def address_on(card: Path) -> str:
-    """Where the scheduler listens; the file may be there before its content is."""
-    for _ in range(1200):
-        with contextlib.suppress(OSError, ValueError):
-            return str(json.loads(card.read_text())["address"])
-        time.sleep(0.05)
-    raise TimeoutError(f"no scheduler wrote {card} within a minute")
 
 
 def schedulers(count: int, expected: list[str], seed: int) -> list[str]:

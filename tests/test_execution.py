@@ -1,5 +1,6 @@
 """Where tasks run: workers, drivers, schedulers and disks may fail, and the numbers stay the same."""
 
+import contextlib
 import json
 import os
 import random
@@ -329,6 +330,15 @@ def test_a_driver_killed_at_random_moments_resumes_to_the_same_bits(
     assert kill_and_resume(tmp_path, kills, options, seed=kills) == reference
 
 
+def address_on(card: Path) -> str:
+    """Where the scheduler listens; the file may be there before its content is."""
+    for _ in range(1200):
+        with contextlib.suppress(OSError, ValueError):
+            return str(json.loads(card.read_text())["address"])
+        time.sleep(0.05)
+    raise TimeoutError(f"no scheduler wrote {card} within a minute")
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
     """A scheduler and two workers, started by hand as on a cluster: its address, and all three."""
@@ -352,10 +362,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]
     started = [subprocess.Popen([*lead, "--scheduler-file", str(card)], **place)]  # type: ignore[call-overload]
     try:
         started += [subprocess.Popen(join, **place) for _ in range(2)]  # type: ignore[call-overload]
-        deadline = time.monotonic() + 60
-        while not card.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        yield json.loads(card.read_text())["address"], started
+        yield address_on(card), started
     finally:
         for process in started:
             process.kill()
