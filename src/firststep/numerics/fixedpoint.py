@@ -107,6 +107,8 @@ def solve(
         value = equations.plain_step(value, np.arange(count))
     residual = np.full(count, np.inf)
     best = value.copy()
+    # The best of all rounds: `best` forgets what was before a rescue.
+    closest, distance = best.copy(), residual.copy()
     index = np.arange(count)
     poor = np.zeros(count, dtype=int)
     iterations = 0
@@ -117,6 +119,8 @@ def solve(
         better = current < residual[index]
         best[index[better]] = value[index[better]]
         residual[index] = np.where(better, current, residual[index])
+        closer = index[current < distance[index]]
+        closest[closer], distance[closer] = best[closer], residual[closer]
         poor[index] += worse
         size = np.abs(steps).max(axis=1, initial=0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -137,9 +141,9 @@ def solve(
         index = index[~done]
         if not len(index):
             return FixedPoint(value, residual, iterations)
-    worst = float(residual[index].max())
+    worst = float(distance[index].max())
     raise ConvergenceError(
         f"no solution of {equations.what} after {max_iter} rounds (residual {worst:.1e}): {equations.remedy}",
-        best,
-        residual,
+        closest,
+        distance,
     )

@@ -775,12 +775,14 @@ def _series_factors(c: tuple[float, ...]) -> Array:
 def row_stretch(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> Array:
     r"""Length that the gradient beyond its rank-one part adds to a row with U = 1, in units of the row.
 
-    .. math:: \frac{\eta^2}{N} \frac{d}{n_0} E(y - f_0)^2\, E(\sigma' - c_1)^2, \quad\text{under a root.}
+    .. math:: \frac{\eta^2}{N} \frac{d}{n_0} E(y - f_0)^2\, E(\sigma' - c_1)^2 \int m^{2g} d\mu,
+        \quad\text{under a root.}
     """
     if rest == "none":
         return np.zeros_like(step_sizes)
     beyond = problem.activation.derivative_second_moment - float(problem.activation.hermite(2)[1]) ** 2
     variance = problem.label_variance + problem.output_variance(sizes)
+    variance *= problem.covariance(sizes.dim).moment(2) if problem.rule.plain else 1.0
     return np.asarray(step_sizes * math.sqrt(sizes.step_ratio * variance * max(beyond, 0.0) / sizes.width))
 
 

@@ -168,14 +168,25 @@ def _level(geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _
         answer = answer_at(geometry, tables, found.value)
         left = residual_of(geometry, answer.state, ridge)
         if left.max() > RESIDUAL:
-            found = solve_points(geometry, tables, ridge, found.value, RESIDUAL, 0)
-            answer = answer_at(geometry, tables, found.value)
+            refined = _refined(geometry, tables, ridge, found.value)
+            answer = answer_at(geometry, tables, refined)
             left = residual_of(geometry, answer.state, ridge)
+            found = replace(found, value=refined)
         numbers.append(_numbers(geometry, tables, answer, ridge))
         values[part] = found.value
         worst = max(worst, float(left.max()))
     answers = np.concatenate(numbers)
     return _Level(steps, ridges, answers, np.log(values), geometry.z, geometry.readout, rounds, worst)
+
+
+def _refined(geometry: Geometry, tables: Tables, ridge: Array, start: Array) -> Array:
+    """The solution to the residual that is wanted, or as close as rounding lets it come."""
+    try:
+        return np.asarray(solve_points(geometry, tables, ridge, start, RESIDUAL, 0).value)
+    except fixedpoint.ConvergenceError as error:
+        if error.residual.max() > ROUNDED_RESIDUAL:
+            raise
+        return np.asarray(error.value)
 
 
 def _nearest(steps: Array, ridges: Array, new_steps: Array, new_ridges: Array) -> NDArray[np.intp]:
@@ -272,10 +283,12 @@ def _check(points: _Points, steps: Array, ridges: Array, accepted: float) -> Non
     errors, error = _errors(points.numbers), points.error
     if error.max(initial=0.0) > accepted:
         at = int(error.argmax())
+        asked = "is asked for" if accepted == ACCEPTED else "was asked for"
+        cures = [] if accepted == ACCEPTED else [f"pass tolerance={_rounded_up(error[at]):.0e}"]
+        cures += ["raise ridge"] + ["lower the step size"] * bool(steps[at] > 1e-3)
         raise fixedpoint.ConvergenceError(
             f"the unified theory is only stable to {error[at]:.1e} at step_size={steps[at]:.4g}, "
-            f"ridge={ridges[at]:.3g}, where {accepted:.1e} was asked for: pass "
-            f"tolerance={_rounded_up(error[at]):.0e}, or lower the step size",
+            f"ridge={ridges[at]:.3g}, where {accepted:.1e} {asked}: {', or '.join(cures)}",
             errors,
             error,
         )
@@ -298,6 +311,8 @@ TOLERANCE, ACCEPTED = 1e-6, 5e-2
 OWN_TOLERANCE = 1e-4
 # Relative residual of the self-consistent equations that is accepted.
 RESIDUAL = 1e-9
+# What is let pass where rounding allows no less: with a spike far above the bulk.
+ROUNDED_RESIDUAL = 1e-6
 # Residual at which Newton takes its last step, which squares it.
 LOOSE = 1e-5
 
