@@ -56,3 +56,18 @@ def test_an_output_of_order_one_joins_no_step(
     assert jump() > 1e-3
     plain = predict(problem, sizes, steps, [ridge])
     np.testing.assert_allclose(found.test_error[share == 0], plain.test_error[share == 0], rtol=1e-12)
+
+
+def test_rows_that_a_covariance_stretches_are_no_polynomials_of_the_readout() -> None:
+    problem = Problem("abs", "h3", 0.1, "sphere", inputs="power(1)")
+    found = predict(problem, Sizes(106, 780, 4, 2112), [0.0, 0.69], [0.07, 1e12])
+    assert np.isfinite(found.test_error).all()
+    np.testing.assert_allclose(found.test_error[:, 1], problem.label_variance, rtol=1e-6)
+
+
+def test_a_refusal_names_what_helps() -> None:
+    """Not an option that only Python has, nor a smaller step where there is none."""
+    problem = Problem("abs", "sign(x)", 30.0, readout="constant", initial_output="order_one")
+    with pytest.raises(RuntimeError, match=r"is asked for: raise ridge$"):
+        predict(problem, Sizes(11, 3, 1), [1e-9], [0.07])
+    assert np.isfinite(predict(problem, Sizes(11, 3, 1), [1e-9], [1e6]).test_error).all()
