@@ -737,6 +737,12 @@ def _span_of_u(geometry: Geometry, by_node: Array) -> Array:
     sizes, functions = _principal(geometry, matrix)
     least = NEGLIGIBLE_SPIKE if geometry.own is None else geometry.negligible
     rank = min(int((sizes > least).sum(axis=1).max()), len(root) - 1)
+    # Where a point has fewer spikes than others, what stands in their place may be the constant itself.
+    mixed = (np.abs(functions[:, :rank] @ constant) > 1e-6).any(axis=1)
+    if mixed.any():
+        beside = np.linalg.qr(np.column_stack([constant, np.eye(len(root))]))[0][:, 1:]
+        functions = functions[:, :rank].copy()
+        functions[mixed] = (_principal(geometry, matrix[mixed] @ beside)[1] @ beside.T)[:, :rank]
     first = np.broadcast_to(constant, (len(by_node), 1, len(root)))
     return np.asarray(np.concatenate([first, functions[:, :rank]], axis=1) / root)
 
