@@ -71,3 +71,11 @@ def test_a_refusal_names_what_helps() -> None:
     with pytest.raises(RuntimeError, match=r"is asked for: raise ridge$"):
         predict(problem, Sizes(11, 3, 1), [1e-9], [0.07])
     assert np.isfinite(predict(problem, Sizes(11, 3, 1), [1e-9], [1e6]).test_error).all()
+
+
+def test_a_step_beside_no_step_with_a_readout_of_two_values() -> None:
+    problem = Problem("gelu", "tanh(t1) + t2**2", 0.5, readout="rademacher")
+    sizes = Sizes(25, 124, 436, 82)
+    found = predict(problem, sizes, [0.0, 0.3, 8.0], [1e-3]).test_error
+    alone = [predict(problem, sizes, [step], [1e-3]).test_error[0] for step in (0.0, 0.3, 8.0)]
+    np.testing.assert_allclose(found, alone, rtol=1e-4)
