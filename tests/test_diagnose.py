@@ -336,6 +336,15 @@ def test_two_classes_are_signs_and_more_have_an_output_each() -> None:
     assert three.classes == ("high", "low", "middle")
     assert three.measured["one_step"].value < 0.5
     assert three.predicted == {}
+    # Three bands of the first input, its middle one between two thresholds: a third would be wrong by guessing.
+    assert 0 < three.wrong["one_step"].value < 0.25
+    assert f"and {three.wrong['one_step'].value:.1%})".replace("%", " %") in three.verdict
+    assert "wrong classes" in three.to_html()
+    assert json.loads(json.dumps(three.to_dict()))["wrong"]["one_step"]["value"] > 0
+    # One class of three in ten: the level that was taken off must be put back before signs are compared.
+    rare = np.where(inputs[:, 0] > 0.9, "rare", "usual")
+    two = diagnose(inputs, rare, **QUICK)
+    assert two.wrong["one_step"].value < 0.05
 
 
 def test_the_learning_curve_meets_what_more_samples_do() -> None:

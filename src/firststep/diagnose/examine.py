@@ -130,7 +130,8 @@ def diagnose(
     parts = len(MODELS) * folds * repeats + sum(THEORY_PARTS) + CURVE_PARTS * curve
     with Progress(parts, verbose) as progress:
         make = _maker(dim, width, activation, random_state)
-        measured = measure(table.inputs, targets, splits, make, progress.tick)
+        level = table.targets.mean(axis=0) / unit if table.classes else None
+        measured = measure(table.inputs, targets, splits, make, progress.tick, level)
         about = Theory(*_seen(table, targets, splits), round(count * (1 - 1 / folds)), width, activation)
         found = _found(table, targets, unit, measured, about, notes, progress.tick)
         if curve:
@@ -227,6 +228,7 @@ def _found(
         measured=errors,
         gain=measured.gain("random_features"),
         gain_over_linear=measured.gain("linear_ridge"),
+        wrong={model: mean_of(values) for model, values in measured.wrong.items()},
         predicted=predicted,
         step_size=measured.step_size,
         step_share=measured.share,
@@ -274,6 +276,9 @@ def _verdict(found: Diagnosis) -> str:
     if not found.classes:
         change += f"; root error {found.root('random_features'):.3g} and {found.root('one_step'):.3g}"
         change += f" in the unit of {found.target}"
+    else:
+        shares = [f"{100 * found.wrong[model].value:.1f} %" for model in ("random_features", "one_step")]
+        change += f"; wrong classes {shares[0]} and {shares[1]}"
     helps = _helps(gain, found.step_share)
     if helps:
         spread = 100 * gain.stderr / before.value

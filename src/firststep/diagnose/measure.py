@@ -83,11 +83,15 @@ def linear_strength(scaled: Array, target: Array) -> Number:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Squared errors (n,) of each model, averaged over outputs and repeats; the share of folds that took a step."""
+    """Squared errors (n,) of each model, averaged over outputs and repeats; the share of folds that took a step.
+
+    For classes also how often (n,) each sample got a wrong one.
+    """
 
     squares: Mapping[str, Array]
     step_size: float
     share: float
+    wrong: Mapping[str, Array]
 
     @property
     def errors(self) -> dict[str, Number]:
@@ -105,20 +109,33 @@ def measure(
     splits: Sequence[NDArray[np.intp]],
     make: Callable[[str, int], Any],
     tick: Callable[[], None] = lambda: None,
+    level: Array | None = None,
 ) -> Measured:
-    """Squared errors of each sample by cross-validation; `make` gives the model of a name and a repeat."""
+    """Squared errors of each sample by cross-validation; `make` gives the model of a name and a repeat.
+
+    Of classes `level` is what was taken off the targets, whose signs tell the class.
+    """
     squares = {model: np.zeros(len(targets)) for model in MODELS}
+    wrong = {} if level is None else {model: np.zeros(len(targets)) for model in MODELS}
     steps = []
     for repeat, folds in enumerate(splits):
         for fold in np.unique(folds):
             train, test = folds != fold, folds == fold
             for name in MODELS:
                 model = make(name, repeat).fit(inputs[train], targets[train])
-                missed = targets[test] - model.predict(inputs[test])
-                squares[name][test] += (missed**2).mean(axis=1) / len(splits)
+                told = model.predict(inputs[test])
+                squares[name][test] += ((targets[test] - told) ** 2).mean(axis=1) / len(splits)
+                if level is not None:
+                    missed = _class(told + level) != _class(targets[test] + level)
+                    wrong[name][test] += missed / len(splits)
                 tick()
             steps.append(model.step_size_)
-    return Measured(squares, float(np.median(steps)), float(np.mean(np.array(steps) > 0)))
+    return Measured(squares, float(np.median(steps)), float(np.mean(np.array(steps) > 0)), wrong)
+
+
+def _class(outputs: Array) -> NDArray[np.intp]:
+    """The class of outputs (n, k): the sign of a single one, the largest of several."""
+    return np.asarray(outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1), dtype=np.intp)
 
 
 def mean_of(values: Array) -> Number:

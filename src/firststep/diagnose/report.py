@@ -59,6 +59,8 @@ class Diagnosis:
         Measured fall in error from random features to one step, paired.
     gain_over_linear : Number
         The same from linear ridge to one step.
+    wrong : mapping of str to Number
+        Shares of wrong classes of the three; empty if the target is a number.
     predicted : mapping of str to Number
         The theory's errors; empty if it has no answer, or does not describe these data.
     step_size, step_share : float
@@ -98,6 +100,7 @@ class Diagnosis:
     measured: Mapping[str, Number]
     gain: Number
     gain_over_linear: Number
+    wrong: Mapping[str, Number]
     predicted: Mapping[str, Number]
     step_size: float
     step_share: float
@@ -108,7 +111,13 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able numbers and sentences, without the figure."""
         found = asdict(
-            replace(self, measured=dict(self.measured), predicted=dict(self.predicted), curve=None)
+            replace(
+                self,
+                measured=dict(self.measured),
+                wrong=dict(self.wrong),
+                predicted=dict(self.predicted),
+                curve=None,
+            )
         )
         del found["figure"]
         found["r2"] = {model: 1 - number.value for model, number in self.measured.items()}
@@ -120,17 +129,22 @@ class Diagnosis:
         lines = [self.verdict, "", f"{self.n_samples} samples, {self.n_inputs} inputs; target {self.target}"]
         lines += [f"note: {note}" for note in self.notes] + [""]
         lines += [f"{name:<28}{value}" for name, value in self._facts()]
-        head = f"{'error / variance of target':<28}{'measured':<20}{'R²':<8}{'in its unit':<14}"
+        own = "wrong" if self.classes else "in its unit"
+        head = f"{'error / variance of target':<28}{'measured':<20}{'R²':<8}{own:<14}"
         lines += ["", head + ("theory" if self.predicted else "")]
         for model in MODELS:
             theory = str(self.predicted[model]) if model in self.predicted else ""
             found = self.measured[model]
             lines.append(
-                f"{WORDS[model]:<28}{found!s:<20}{1 - found.value:<8.3f}{self.root(model):<14.4g}{theory}".rstrip()
+                f"{WORDS[model]:<28}{found!s:<20}{1 - found.value:<8.3f}{self.own(model):<14}{theory}".rstrip()
             )
         if self.curve is not None:
             lines += ["", self.curve.to_text()]
         return "\n".join(lines)
+
+    def own(self, model: str) -> str:
+        """What the error means for the target itself: in its unit, or as a share of wrong classes."""
+        return f"{self.wrong[model].value:.1%}" if self.classes else f"{self.root(model):.4g}"
 
     def root(self, model: str) -> float:
         """Root mean squared error of a model in the target's own unit."""
@@ -151,7 +165,7 @@ class Diagnosis:
         )
         rows = "".join(
             f"<tr><th>{_text(WORDS[model])}</th><td>{_text(self.measured[model])}</td>"
-            f"<td>{1 - self.measured[model].value:.3f}</td><td>{self.root(model):.4g}</td>"
+            f"<td>{1 - self.measured[model].value:.3f}</td><td>{self.own(model)}</td>"
             f"<td>{_text(self.predicted[model]) if model in self.predicted else '–'}</td></tr>"
             for model in MODELS
         )
@@ -163,6 +177,7 @@ class Diagnosis:
             title=_text(f"One gradient step on {self.target}"),
             verdict=_text(self.verdict),
             size=f"{self.n_samples} samples, {self.n_inputs} inputs",
+            own="wrong classes" if self.classes else "root error, in its unit",
             rows=rows,
             facts=facts,
             columns=columns,
@@ -207,7 +222,7 @@ svg {{ width: 100%; height: auto; }}
 <h1>{title}</h1>
 <p class="verdict">{verdict}</p>
 <p>{size}. Errors are mean squared errors over the variance of the target, ± one standard error.</p>
-<table><tr><th>model</th><th>measured</th><th>R²</th><th>root error, in its unit</th><th>theory</th></tr>{rows}</table>
+<table><tr><th>model</th><th>measured</th><th>R²</th><th>{own}</th><th>theory</th></tr>{rows}</table>
 {picture}
 {curve}
 <h2>The data</h2>

@@ -17,6 +17,10 @@ TARGETS = ("auto", "numbers", "classes")
 class OneStepFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OneStep):  # type: ignore[misc]
     """Random features after one gradient step, for a model of your own on top.
 
+    **When to use it, and when not.** Use it where ridge regression is not the model you want: a robust loss, counts,
+    a pipeline of your own. Else use `OneStepRegressor` or `OneStepClassifier`, which average several networks; these
+    features are those of the best one.
+
     The step size is chosen as `OneStepRegressor` does, by a ridge readout. The features of the samples that
     took the step know their own targets: a model on top that tunes itself by leave-one-out or on the training
     error is deceived as long as there are fewer than about 100 samples for each input. Tune the whole pipeline
