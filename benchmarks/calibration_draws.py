@@ -155,7 +155,7 @@ def _replica(case: Case, seed: int, number: int) -> Draw:
         extras=("controls",),
     )
     result = {name: [float(found[name].ravel()[0])] for name in QUANTITIES}
-    return result | {"controls": found["controls"].tolist()}
+    return result | {"controls": [] if found.controls is None else found.controls.tolist()}
 
 
 def drawer(kind: str, seed: int, case: Case) -> Callable[[int], Draw]:

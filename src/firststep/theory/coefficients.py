@@ -23,8 +23,10 @@ from firststep.theory.own_component import (
     OWN_SPACING,
     OWN_WEIGHT,
     Own,
+    Radial,
     opened,
     own_rule,
+    radial_rule,
 )
 from firststep.theory.rest import RestLaw
 from firststep.theory.sectors import (
@@ -56,6 +58,10 @@ NEGLIGIBLE_SPIKE = 1e-6
 # Degrees, less one, in which W0^T a is taken out of the neurons' random parts: the next is smaller by 1/N.
 OUTPUT_DEGREES = 14
 
+# Labels whose variance the nodes of zeta miss by more than this share are given it.
+UNRESOLVED = 1e-5
+# Hermite degrees of the learned function that are kept.
+LEARNED = 16
 # Nodes of the polynomials by which a solution is carried to another resolution.
 INTERPOLATION_NODES = 6
 
@@ -118,6 +124,8 @@ class Geometry:
     u_weights: Array
     readout: Array  # the distinct ones
     own: Own | None  # what else is known of each neuron, at the nodes of u
+    radial: Radial | None  # and of each sample: nodes of z are then repeated for each length
+    inputs: Array  # the distinct nodes of z
     psi: Array  # orthonormal functions of U, (npsi, nu)
     c: Array
     law: RestLaw
@@ -193,8 +201,12 @@ class Tables:
         """r, the first teacher direction on the first coordinate, (S,)."""
         return self.cosines[:, 0, 0]
 
-    def without_norm(self, functions: Values, dim: int) -> Values:
-        """Functions of each block, (B, blocks, …), with those of the norm of x turned back into powers of g."""
+    def without_norm(self, geometry: Geometry, functions: Values) -> Values:
+        """Coefficients on h_k(z) h_b(g) of functions of each block, (B, blocks, nz), without those of the norm of x."""
+        if geometry.radial is not None:
+            functions = self._from_harmonics(geometry.radial, functions)
+        polynomials = hermite_polynomials(geometry.z, LEARNED, normalised=True)
+        functions, dim = functions @ (geometry.weights * polynomials).T, geometry.dim
         found = functions[:, : self.norm_start].copy()
         for at, b in enumerate(self.blocks[self.norm_start :], start=self.norm_start):
             for e in range(self.asides.shape[1]):
@@ -202,6 +214,17 @@ class Tables:
                 if higher in self.blocks[: self.norm_start] and (sum(b) == 0 or b[e]):
                     to, share = self.blocks.index(higher), norm_share(sum(higher), dim)
                     found[:, to] = math.sqrt(1 - share) * found[:, to] + math.sqrt(share) * functions[:, at]
+        return found
+
+    def _from_harmonics(self, radial: Radial, functions: Values) -> Values:
+        """Functions that multiply h_b(g) of one coordinate each, from those that multiply harmonics."""
+        found = np.zeros_like(functions)
+        nodes = functions.shape[2] // len(radial.square)
+        for at, b in enumerate(self.blocks):
+            lower = [b] if sum(x > 0 for x in b) > 1 else [c for c in self.blocks if _below(c, b)]
+            for c in lower:
+                mixing = np.tile(radial.mixing[sum(c), sum(b)], nodes)
+                found[:, at] += mixing * functions[:, self.blocks.index(c)]
         return found
 
     def take(self, index: NDArray[np.intp]) -> "Tables":
@@ -218,6 +241,11 @@ class Tables:
         }
         parts["priors"] = tuple(replace(term, covariance=change(term.covariance)) for term in self.priors)
         return Tables(**parts)
+
+
+def _below(lower: tuple[int, ...], index: tuple[int, ...]) -> bool:
+    """Whether a block of one coordinate has another's degree, less an even number."""
+    return all((i - j) % 2 == 0 and i >= j for i, j in zip(index, lower, strict=True))
 
 
 def readout_rule(law: ReadoutLaw, spacing: float, degrees: int) -> tuple[Array, Array, Array]:
@@ -263,6 +291,9 @@ def geometry_of(
     u, u_weights = np.repeat(readout, count), np.outer(readout_weights, each.weights).ravel()
     every = Own(*(np.tile(part, len(readout)) for part in (each.component, each.square, each.weights)))
     dim = sizes.dim - own
+    inputs, radial = z, radial_rule(dim, highest) if own else None
+    if radial is not None:
+        z, weights = radial.spread(z), np.outer(weights, radial.weights).ravel()
     return Geometry(
         problem=problem,
         sizes=sizes,
@@ -280,6 +311,8 @@ def geometry_of(
         u_weights=u_weights,
         readout=readout,
         own=every if own else None,
+        radial=radial,
+        inputs=inputs,
         psi=np.ones((1, len(u))) if own else psi,
         c=problem.activation.hermite(SERIES_TERMS + 1),
         law=bulk_law(problem, sizes, rest, resolution.rest_levels),
@@ -330,8 +363,8 @@ def tables_from(geometry: Geometry, law: StepLaw) -> Tables:
 
     Functions of zeta and of U are expanded in polynomials if the geometry has them, else in what they span themselves.
     """
-    averages = _averages(geometry, law)
-    places = Places.of(law, geometry.highest, geometry.dim)
+    averages = _averages(geometry, law) if geometry.radial is None else _radial_averages(geometry, law)
+    places = Places.of(law, geometry)
     if len(geometry.hermite):
         h = np.broadcast_to(geometry.hermite, (len(law.turn), *geometry.hermite.shape))
     else:
@@ -351,9 +384,7 @@ def tables_from(geometry: Geometry, law: StepLaw) -> Tables:
         geometry, law, np.stack([a @ across for a in averages.by_degree[1:]], axis=1)
     )
     row_bend, bent = _norms(geometry, law, averages.bend)
-    labels, square = label_parts(
-        geometry.problem.teacher, law.cosines, law.asides, geometry.coordinates, places.indices
-    )
+    labels, square = _labels(geometry, law, places)
     return Tables(
         h=h,
         shifts=places.shifts(geometry.coordinates, h, weighted),
@@ -373,7 +404,7 @@ def tables_from(geometry: Geometry, law: StepLaw) -> Tables:
         lean=averages.bend @ across,
         leaning=law.leaning,
         leaning_square=law.leaning_square,
-        labels=places.with_norm(labels, geometry.dim),
+        labels=labels,
         label_square=square + geometry.problem.noise_variance,
         cosines=law.cosines,
         asides=law.asides,
@@ -405,6 +436,55 @@ def _averages(geometry: Geometry, law: StepLaw) -> _Averages:
     # A neuron's projection on a product of coordinates does not know the norm of x, at any finite d.
     beside, _, bend = _degrees(geometry, np.sqrt(1 + law.excess[..., None]), shift)
     return _Averages(parts, beside, bend, spread)
+
+
+def _radial_averages(geometry: Geometry, law: StepLaw) -> _Averages:
+    """Averages of the activation given z and the length of the rest of x, (…, nz) at the nodes of both."""
+    radial, highest = geometry.radial, geometry.highest
+    assert radial is not None
+    activation, shift = geometry.problem.activation, law.shared @ geometry.inputs[None]
+    scale = np.broadcast_to(np.sqrt(1 + law.excess)[..., None], shift.shape)
+    by_hermite = np.stack(list(activation.gaussian_hermite(scale, shift, len(radial.mixing))))
+    by_harmonic = radial.mixed(by_hermite)
+    parts, beyond = by_harmonic[: highest + 1], (by_harmonic[highest + 1 :] ** 2).sum(axis=0)
+    bend = ((by_hermite[2] / math.sqrt(2))[..., None] * radial.square).reshape(parts.shape[1:])
+    # Degrees beyond those that are mixed grow with the length as the whole square does.
+    left = np.maximum(activation.gaussian_averages(scale, shift)[2] - (by_hermite**2).sum(axis=0), 0.0)
+    longer = (scale[..., None] * np.sqrt(radial.square)).reshape(parts.shape[1:])
+    squares = activation.gaussian_averages(longer, radial.spread(shift))[2].reshape(*shift.shape, -1)
+    grown = squares * (left / (squares @ radial.weights))[..., None]
+    return _Averages(parts, parts, bend, beyond + grown.reshape(parts.shape[1:]))
+
+
+def _label_size(geometry: Geometry, square: Array, weights: Array) -> Array:
+    """Factor by which labels at the nodes of zeta have the variance that they have in truth, (S, 1).
+
+    It is one but for teachers with a kink that the nodes do not resolve.
+    """
+    found, second = square @ weights, geometry.problem.teacher.second_moment
+    off = np.abs(found - second) > UNRESOLVED * second
+    return np.sqrt(np.divide(second, found, out=np.ones_like(found), where=off & (found > 0)))[:, None]
+
+
+def _labels(geometry: Geometry, law: StepLaw, places: "Places") -> tuple[Array, Array]:
+    """Parts of the labels that multiply each block, (S, B, nz), and their mean square, (S, nz)."""
+    radial, teacher = geometry.radial, geometry.problem.teacher
+    if radial is None:
+        labels, square = label_parts(teacher, law.cosines, law.asides, geometry.coordinates, places.indices)
+        size = _label_size(geometry, square, geometry.weights)
+        return places.with_norm(size[..., None] * labels, geometry.dim), size**2 * square
+    plain, square = label_parts(teacher, law.cosines, law.asides, geometry.inputs[None], places.indices)
+    size = _label_size(geometry, square, geometry.weights.reshape(square.shape[1], -1).sum(axis=1))
+    plain, square = size[..., None] * plain, size**2 * square
+    labels = np.zeros((*plain.shape[:2], len(geometry.z)))
+    for b, part in zip(places.indices, plain.swapaxes(0, 1), strict=True):
+        for lower in places.harmonics(b):
+            mixing = radial.mixing[sum(lower), sum(b)]
+            labels[:, places.indices.index(lower)] += (part[..., None] * mixing).reshape(len(part), -1)
+    # What is left of the square beyond these parts does not know the length.
+    known = (labels**2).sum(axis=1)
+    mean = known.reshape(*square.shape, -1) @ radial.weights
+    return labels, radial.spread(square - mean) + known
 
 
 def _degrees(geometry: Geometry, scale: Array, shift: Array) -> tuple[Array, Array, Array]:
@@ -579,23 +659,26 @@ class Places:
     highest: int
     indices: tuple[tuple[int, ...], ...]
     dim: int
+    radial: bool
 
     @classmethod
-    def of(cls, law: StepLaw, highest: int, dim: int) -> "Places":
+    def of(cls, law: StepLaw, geometry: Geometry) -> "Places":
         """The places that a law of rows asks for."""
+        highest = geometry.highest
         coordinates = law.cosines.shape[2]
         beside = law.asides.shape[2]
         teaching = min(beside, law.cosines.shape[1])
         padded = tuple((*b, *[0] * (beside - teaching)) for b in block_indices(teaching, highest))
         others = tuple(tuple(int(i == e) for i in range(beside)) for e in range(teaching, beside))
-        return cls(coordinates, beside, teaching, highest, padded + others, dim)
+        radial = geometry.radial is not None
+        return cls(coordinates, beside, teaching, highest, padded + others, geometry.dim, radial)
 
     @property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
         """Multi-indices of all blocks, those that carry the norm of x as well last."""
         norm = (
             [b for b in self.indices if sum(b) <= 1 and not any(b[self.teaching :])]
-            if self.highest > 1
+            if self.highest > 1 and not self.radial
             else []
         )
         return (*self.indices, *norm)
@@ -603,7 +686,7 @@ class Places:
     @property
     def norm_block(self) -> int | None:
         """The first block that carries the norm of x, if any does."""
-        return len(self.indices) if self.highest > 1 else None
+        return len(self.indices) if self.highest > 1 and not self.radial else None
 
     @property
     def zeta_indices(self) -> tuple[tuple[int, ...], ...]:
@@ -634,6 +717,14 @@ class Places:
                 factor = factor * polynomials[axis][degree]
             rows.append((weighted * factor) @ h.swapaxes(1, 2))
         return np.stack(rows, axis=1)
+
+    def harmonics(self, index: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Blocks of the harmonics in h_b(g): of one coordinate all lower ones of its parity, else its own."""
+        axes = [e for e, degree in enumerate(index) if degree]
+        if len(axes) != 1:
+            return [index]
+        e, top = axes[0], sum(index)
+        return [tuple(q * (i == e) for i in range(len(index))) for q in range(top, -1, -2)]
 
     def with_norm(self, labels: Array, dim: int) -> Array:
         """The labels' parts with those that the norm of x carries split off [firststep, degrees, eqs. 7-8]."""
@@ -706,7 +797,8 @@ def _span_of_z(geometry: Geometry, averages: _Averages) -> Array:
     for p in range(1, geometry.highest + 1):
         # What a degree can add shrinks with the number of its directions.
         size = min(1.0, math.sqrt(width / directions(geometry.dim, p))) if p > 1 else 1.0
-        for a in block_indices(len(coordinates), p):
+        # Where neurons are known along z, no product with it is random.
+        for a in block_indices(len(coordinates), p) if geometry.own is None else ():
             factor = np.prod(coordinates ** np.array(a)[:, None], axis=0)
             columns.append(size * factor * averages.beside[p] * root_u)
         columns.append(size * averages.by_degree[p] * root_u)

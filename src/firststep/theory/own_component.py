@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firststep.gaussian import Array, length_rule, sphere_rule
+from firststep.gaussian import Array, hermite_polynomials, length_rule, sphere_rule
 from firststep.setting import Problem, Sizes
 from firststep.theory.sectors import degree_shares
 from firststep.theory.step_law import SHORTEST_ROW, StepLaw
@@ -21,9 +21,9 @@ OPEN_SHARE = 0.05
 # Nodes of xi: with nine the errors of a problem with d = 30 move by 2e-4. Nodes of the squared length of Gaussian rows.
 OWN_NODES, LENGTH_NODES = 5, 3
 # Nodes of U are no closer than this then, and have at least this weight: functions of U are smooth.
-OWN_SPACING, OWN_WEIGHT = 0.5, 1e-7
-# Size below which functions of z and of neurons are left out; they change errors by less than 1e-4.
-OWN_NEGLIGIBLE = 1e-5
+OWN_SPACING, OWN_WEIGHT = 0.7, 1e-5
+# Size below which functions of z and of neurons are left out; they change errors by less than 1e-3.
+OWN_NEGLIGIBLE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,61 @@ def own_rule(problem: Problem, dim: int, known: bool) -> Own:
         return Own(xi, np.ones_like(xi), weights)
     square, lengths = length_rule(LENGTH_NODES, dim)
     return Own(np.tile(xi, len(square)), np.repeat(square, len(xi)), np.outer(lengths, weights).ravel())
+
+
+# Nodes of the squared length of what an input has beside z, and Hermite degrees beyond P that this length mixes in.
+RADIAL_NODES, RADIAL_DEGREES = 3, 4
+
+
+@dataclass(frozen=True)
+class Radial:
+    r"""Lengths of what inputs have beside z, known like the neurons' own components [firststep, degrees, eq. 14].
+
+    .. math:: h_p(g) = \sum_{q \le p} H_{qp}(r)\,Y_q(t), \qquad g = r t, \quad H_{qp}(r) = E_t[h_p(r t)\,Y_q(t)]
+
+    t is a coordinate on the sphere and :math:`Y_q` its orthonormal polynomials.
+
+    Attributes
+    ----------
+    square, weights : ndarray (nr,)
+        r^2 and its probability weights.
+    mixing : ndarray (P', P', nr)
+        H, for degrees q and p up to P + RADIAL_DEGREES.
+    """
+
+    square: Array
+    weights: Array
+    mixing: Array
+
+    def mixed(self, by_degree: Array) -> Array:
+        """Coefficients on Y_q at nodes (…, z, r) flattened, from those on h_p at nodes z; degrees come first."""
+        count = min(len(by_degree), self.mixing.shape[1])
+        found = np.einsum("qpr,p...z->q...zr", self.mixing[:, :count], by_degree[:count])
+        return np.asarray(found.reshape(*found.shape[:-2], -1))
+
+    def spread(self, functions: Array) -> Array:
+        """Functions of z at the nodes (z, r)."""
+        return np.repeat(functions, len(self.square), axis=-1)
+
+
+def radial_rule(dim: int, highest: int) -> Radial:
+    """Lengths of inputs in `dim` directions, and how they mix Hermite degrees up to P + RADIAL_DEGREES.
+
+    Examples
+    --------
+    >>> rule = radial_rule(29, 2)
+    >>> np.round(rule.weights @ rule.mixing[0, 2] ** 2 * 29, 6), np.round(rule.weights @ rule.square, 6)
+    (np.float64(1.0), np.float64(1.0))
+    """
+    square, weights = length_rule(RADIAL_NODES, dim)
+    count = highest + RADIAL_DEGREES + 1
+    t, masses = sphere_rule(count + 2, dim)
+    root = np.sqrt(masses)
+    # Orthonormal polynomials with a positive leading coefficient.
+    basis, triangle = np.linalg.qr((root * hermite_polynomials(t, count, normalised=True)).T)
+    functions = (basis * np.sign(np.diag(triangle))).T * root
+    values = hermite_polynomials(np.sqrt(square)[:, None] * t, count, normalised=True)
+    return Radial(square, weights, np.einsum("qt,prt->qpr", functions, values))
 
 
 def knows_own(problem: Problem, sizes: Sizes, highest: int, rest: str) -> bool:

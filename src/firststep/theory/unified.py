@@ -12,21 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firststep.gaussian import Array, hermite_polynomials
+from firststep.gaussian import Array
 from firststep.numerics import fixedpoint
 from firststep.results import Outcome
 from firststep.setting import NEGLIGIBLE, Problem, Sizes
 from firststep.theory.bars import (
     BAR_DEGREES,
     BAR_LOOKS,
+    BAR_READOUT,
     BAR_SPECIAL,
     BAR_SPIKE,
     BAR_TAILS,
+    readout_scatter,
     relative_change,
     size_variance,
     wide_bar_note,
 )
 from firststep.theory.coefficients import (
+    LEARNED,
     Geometry,
     Resolution,
     Tables,
@@ -70,8 +73,8 @@ RUNGS = (0.1, 0.3, 0.6)
 CHUNK = 24
 DEGREES = 14
 
-# Hermite degrees of the learned function that are kept, and those whose shares are told.
-LEARNED, SHARES = 16, 4
+# Hermite degrees of the learned function whose shares are told.
+SHARES = 4
 # Of each point the errors, what else the fit has, and the learned function's coefficients on h_k(beta·x), and those of
 # its mean given z on h_k(z).
 FITTED = ("train_error", "test_error", "train_mse", "readout_norm_squared", "degrees_of_freedom")
@@ -94,12 +97,9 @@ def _numbers(geometry: Geometry, tables: Tables, answer: Answer, ridge: Array) -
     with :math:`\beta\cdot x = r z + \sqrt{1-r^2} g` it is :math:`r^k \langle\varphi_0, h_k\rangle +
     \sqrt{k(1-r^2)} r^{k-1} \langle\varphi_1, h_{k-1}\rangle` for h_k [firststep, unified, eq. 19].
     """
-    coefficients = (
-        answer.learned @ (geometry.weights * hermite_polynomials(geometry.z, LEARNED, normalised=True)).T
-    )
     r, degree = tables.cosine[:, None], np.arange(LEARNED)
+    coefficients = tables.without_norm(geometry, answer.learned)
     along = np.zeros_like(coefficients[:, 0])
-    coefficients = tables.without_norm(coefficients, geometry.dim)
     for at, block in enumerate(tables.blocks[: tables.norm_start]):
         b = block[0]
         if sum(block) > b:
@@ -125,6 +125,7 @@ class _Level:
     ridges: Array
     numbers: NDArray[np.void]  # (B,) of NUMBERS
     log_values: Array  # log rho and log(1 + delta), (B, nz + nu)
+    samples: int  # nz
     z: Array
     u: Array
     iterations: int
@@ -133,10 +134,8 @@ class _Level:
     def start_for(self, geometry: Geometry, steps: Array, ridges: Array) -> Array:
         """For each point the solution at the nearest one, interpolated to another geometry's nodes."""
         known = self.log_values[_nearest(self.steps, self.ridges, steps, ridges)]
-        nz = len(self.z)
-        samples = known[:, :nz] @ interpolation(self.z, geometry.z)
-        by_own = known[:, nz:].reshape(len(known), len(self.u), -1).swapaxes(1, 2)
-        neurons = (by_own @ interpolation(self.u, geometry.readout)).swapaxes(1, 2).reshape(len(known), -1)
+        samples = _carried_over(known[:, : self.samples], self.z, geometry.inputs)
+        neurons = _carried_over(known[:, self.samples :], self.u, geometry.readout)
         return np.asarray(np.exp(np.concatenate([samples, neurons], axis=1)))
 
     def take(self, index: NDArray[Any]) -> "_Level":
@@ -176,7 +175,16 @@ def _level(geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _
         values[part] = found.value
         worst = max(worst, float(left.max()))
     answers = np.concatenate(numbers)
-    return _Level(steps, ridges, answers, np.log(values), geometry.z, geometry.readout, rounds, worst)
+    nodes = len(geometry.z), geometry.inputs, geometry.readout
+    return _Level(steps, ridges, answers, np.log(values), *nodes, rounds, worst)
+
+
+def _carried_over(values: Array, old: Array, new: Array) -> Array:
+    """Functions at nodes (old, others) flattened, (B, …), at the nodes (new, others)."""
+    if values.shape[1] == len(old):
+        return values @ interpolation(old, new)
+    by_other = values.reshape(len(values), len(old), -1).swapaxes(1, 2)
+    return (by_other @ interpolation(old, new)).swapaxes(1, 2).reshape(len(values), -1)
 
 
 def _refined(geometry: Geometry, tables: Tables, ridge: Array, start: Array) -> Array:
@@ -308,7 +316,7 @@ def _rounded_up(value: float) -> float:
 # is asked for: heavy-tailed labels make the law of M hard to resolve.
 TOLERANCE, ACCEPTED = 1e-6, 5e-2
 # The same aim where neurons are known along z: there are many more of them, and d is small.
-OWN_TOLERANCE = 1e-4
+OWN_TOLERANCE = 1e-3
 # Relative residual of the self-consistent equations that is accepted.
 RESIDUAL = 1e-9
 # What is let pass where rounding allows no less: with a spike far above the bulk.
@@ -496,10 +504,10 @@ def finite_size_bars(
     .. math:: \Big(\frac{a}{\min(n, N, n_0)}\Big)^2 + \Big(\frac{b}{d}\Big)^2
         + \Big(\frac{c_0 + c_1\omega}{d}\,\frac{L_P - L_1}{\max(L_P, L_1)}\Big)^2
         + \Big(e\,\frac{\min(n, N)}{D_{P+1}}\Big)^2
-        + \Big(f\,\frac{E y^4}{n_0 (E y^2)^2}\Big)^2 + h^2\epsilon^2
+        + \Big(f\,\frac{E y^4}{n_0 (E y^2)^2}\Big)^2 + h^2\epsilon^2 + \omega^2\tau^2
 
-    L_P is the error with P degrees, omega the spike, epsilon what a row has along one special direction beyond 1/d. The
-    numbers a … h are empirical.
+    L_P is the error with P degrees, omega the spike, epsilon what a row has along one special direction beyond 1/d, tau
+    the scatter of the readout's moments (`readout_scatter`). The numbers a … h are empirical.
     """
     moments = label_moments(problem.teacher, problem.noise_variance)
     kurtosis = float(moments.second[-1, -1]) / moments.square**2 if moments.square > 0 else 0.0
@@ -518,6 +526,7 @@ def finite_size_bars(
     common = common + (BAR_SPECIAL * np.maximum(special - 1 / float(sizes.dim), 0.0)) ** 2
     # Without a step the initial output plays no part.
     spike = np.minimum(spike_strength(problem, sizes, steps, way.rest), 1.0) * (steps > 0)
+    common = common + (BAR_READOUT * spike * readout_scatter(problem, sizes)) ** 2
     reach = (BAR_DEGREES + BAR_SPIKE * spike) / float(sizes.dim)
     train, test = (np.sqrt(common + (reach * change[:, i]) ** 2) for i in range(2))
     return train, test
