@@ -161,6 +161,20 @@ def test_the_profile_uses_samples_that_did_not_learn_it() -> None:
     assert np.corrcoef(own, target)[0, 1] > 0.5
 
 
+def test_a_line_along_a_direction_that_is_not_gaussian_has_one_degree() -> None:
+    rng = np.random.default_rng(2)
+    inputs = np.column_stack(
+        [rng.choice([-1.0, 1.0], 800) + 0.2 * rng.standard_normal(800) for _ in range(2)]
+    )
+    target = 3 * inputs[:, 0] + rng.standard_normal(800)
+    inputs, target = (inputs - inputs.mean(0)) / inputs.std(0), (target - target.mean()) / target.std()
+    linear = linear_strength(inputs, target)
+    found = profile_of(inputs, target, [folds_of(inputs, 5, rng)], 2.0, linear)
+    # In normal scores the two heaps of z have a third degree, which is no part of the target besides the line.
+    assert found.noise.value == pytest.approx(1 - linear.value, abs=0.01)
+    assert found.noise.value > 0.08
+
+
 def test_equal_rows_share_a_fold() -> None:
     inputs = np.repeat(np.arange(10.0)[:, None], 3, axis=0)
     folds = folds_of(inputs, 4, np.random.default_rng(0))

@@ -174,7 +174,10 @@ def profile_of(
     ranks = np.argsort(np.argsort(z, kind="stable"), kind="stable")
     normal = ndtri((ranks + 0.5) / count)
     basis = hermite_polynomials(normal, DEGREES + 1, normalised=True)[1:]
-    degrees = tuple(mean_of(target * row) for row in basis)
+    # Degrees beyond the first are those of what is not linear in z: where z is not Gaussian, a straight line has
+    # parts of every degree in its normal scores, and the linear part would be counted twice.
+    bent = target - target.mean() - z * float(z @ target / (z @ z))
+    degrees = (mean_of(target * basis[0]), *(mean_of(bent * row) for row in basis[1:]))
     # Cosine between learned and true direction, for the share of samples that learned it.
     learners = count * (1 - 1 / len(pulls))
     signal = max(linear.value, 1e-12)
