@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from firststep import Problem, Sizes, diagnose, predict, predict_spectrum, simulate
+from firststep import Problem, Sizes, diagnose, predict, predict_spectrum, simulate, simulate_spectrum
 from firststep.cli.app import main
 from firststep.cli.output import sentence
 
@@ -138,3 +138,11 @@ def test_options_and_widths_of_a_diagnosis_have_limits() -> None:
         diagnose(pandas.DataFrame(inputs, columns=["a", "a"]), target)
     with pytest.raises(ValueError, match="the table has 100000 columns, and at most 10000 are diagnosed"):
         diagnose(np.broadcast_to(inputs[:, :1], (40, 100_000)), target)
+
+
+def test_a_drawn_spectrum_that_does_not_fit_is_refused_before_it_is_drawn() -> None:
+    for of in ("features", "weights"):
+        with pytest.raises(
+            MemoryError, match=r"a drawn spectrum of .* would take about .* GiB and .* available"
+        ):
+            simulate_spectrum(Problem("relu", "h1"), Sizes(10**6, 10**6, 10**6), 1.0, of=of)

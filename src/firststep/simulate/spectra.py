@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from firststep import arrays as network
 from firststep.arrays import Matrix
+from firststep.compute.processes import ensure_memory
 from firststep.gaussian import Array, hermite_polynomials
 from firststep.results import Distances, DrawnSpectrum, FoundOutliers, Spectrum, spectrum_of
 from firststep.results.drawn import ROUNDING
@@ -223,6 +224,7 @@ def simulate_spectrum(
     if count is not None:
         check_whole("count", count, 0)
     asked = _Asked(of, bulk, overlaps, count)
+    ensure_memory(_bytes_of(sizes, of), f"a drawn spectrum of {sizes}", "use smaller sizes")
     with threadpool_limits(limits=1):
         draws = [
             _Network(Draw(problem, sizes, seed, index, dtype), later).measure(steps, asked)
@@ -238,6 +240,15 @@ def simulate_spectrum(
         if np.ndim(cast(Any, step_exponent if step_size is None else step_size)) == 0
         else tuple(spectra)
     )
+
+
+def _bytes_of(sizes: Sizes, of: str) -> int:
+    """What one draw holds at once: inputs, weights, slopes of the step, and features with their Gram matrix."""
+    n, d, width, first = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
+    numbers = first * d + 3 * width * d + 2 * first * width
+    if of not in ("weights", "gradient"):
+        numbers += n * d + 3 * n * width + 2 * min(n, width) ** 2
+    return 8 * numbers
 
 
 @dataclass(frozen=True)
