@@ -28,7 +28,7 @@ MODULES = {
     "random_features": "firststep.theory.limits.random_features",
 }
 THEORIES = tuple(MODULES)
-SEQUENCES, LEARNED = "firststep.theory.sequences", "firststep.theory.learned"
+SEQUENCES, LEARNED, LOUD = (f"firststep.theory.{name}" for name in ("sequences", "learned", "loud"))
 # Theories in which n, N and d grow together, whatever the sizes.
 PROPORTIONAL = ("staircase",)
 # Share of the second degree within reach of the fit from which on theories that take it as noise are off by percents.
@@ -122,6 +122,11 @@ def predict(
     if schedule.shape[1] > 1:
         outcome = cast(Outcome, import_module(SEQUENCES).solve(problem, sizes, schedule, lam, **options))
     else:
+        # A draft, of infinite tolerance, is made without.
+        if theory == "unified" and not set(options) - {"tolerance"} and options.get("tolerance") != math.inf:
+            loud = import_module(LOUD)
+            solve = loud.solve if loud.is_loud(problem, sizes) else solve
+            options = {} if solve is loud.solve else options
         outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
         values = step_values(problem, sizes, 0 * steps if theory == "random_features" else steps) | values
         if theory == "unified" and problem.teacher.directions > 1:

@@ -1,0 +1,342 @@
+r"""One step on inputs with one loud direction: an eigenvalue that is not small against d [firststep, covariance].
+
+A random row has :math:`\sqrt{m_l/d}\,\xi` along the eigenvector l, which is no small number where m_l/d is not. So a
+neuron is known by xi beside its readout, the input's coordinate along l is one of two that all neurons share, and what
+is random lies in the other d - 1 directions. The step's own noise along l, one Gaussian number for each draw, is
+averaged over.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from firststep.gaussian import Array, gauss_hermite, hermite_polynomials, sphere_rule
+from firststep.results import Outcome
+from firststep.setting import Problem, Sizes
+from firststep.theory.bars import size_variance, wide_bar_note
+from firststep.theory.coefficients import Geometry, Tables, tables_from
+from firststep.theory.directions import LabelMoments, Profiles, grouped, loud_covariance, turned_covariance
+from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, solve_points
+from firststep.theory.label_law import label_moments, label_parts
+from firststep.theory.learned import learned_shares
+from firststep.theory.rest import RestLaw
+from firststep.theory.second_step import Plane, plane_geometry
+from firststep.theory.sectors import highest_degree
+from firststep.theory.step_law import StepLaw, beyond_spike
+
+# Share of a row's squared norm from which on a direction is loud, and of the next one at most.
+LOUD, NEXT = 0.01, 0.01
+# Nodes of xi, of a neuron's own noise along l, and of the step's noise there, where it is not small against the signal
+# by this factor.
+OWN_NODES, NOISE_NODES, DRAW_NODES, CERTAIN = 3, 2, 4, 0.1
+# Nodes of l, and of g, in averages over the step's sample.
+SAMPLE_NODES, SLOPE_NODES = 60, 60
+# Degrees that have a sector of their own.
+HIGHEST = 2
+# Hermite degrees of the fitted function that are kept.
+LEARNED = 16
+# Readouts that fewer neurons than this share have are left out.
+READOUT_WEIGHT = 1e-7
+RESIDUAL = 1e-7
+# Relative error beyond that of the sizes: always, and in units of the spike along l.
+BAR_LOUD, BAR_STEEP = 0.012, 0.006
+
+
+def is_loud(problem: Problem, sizes: Sizes) -> bool:
+    """Whether one direction of the inputs is loud and the others are not, in a setting that is derived.
+
+    Examples
+    --------
+    >>> [is_loud(Problem("relu", "h1", inputs=f"spiked({s})"), Sizes(1000, 500, 750)) for s in (1, 10)]
+    [False, True]
+    """
+    covariance = problem.covariance(sizes.dim)
+    shares = covariance.values / sizes.dim
+    one = not covariance.isotropic and covariance.counts[0] == 1 and shares[0] > LOUD and shares[1] < NEXT
+    return bool(one) and problem.teacher.directions == 1 and not problem.output_law.order_one
+
+
+@dataclass(frozen=True)
+class _Pull:
+    """What a step adds along l, signal and noise, and beside it, in units of the step size."""
+
+    signal: float
+    noise: float
+    beside: float
+
+    @classmethod
+    def of(cls, problem: Problem, sizes: Sizes) -> "_Pull":
+        values, shares, weights = grouped(problem.covariance(sizes.dim))
+        power = 1.0 if problem.rule.plain else 0.0
+        slope = abs(float(np.atleast_1d(problem.teacher.gradient_mean)[0]))
+        unit = abs(float(problem.activation.hermite(2)[1])) / math.sqrt(sizes.width)
+        scatter = sizes.step_ratio * problem.label_variance
+        along = unit * values[0] ** power
+        others = slope**2 * (weights[1:] @ values[1:] ** (2 * power))
+        others += scatter * (shares[1:] @ values[1:] ** (2 * power))
+        signal, noise = slope * math.sqrt(weights[0]), math.sqrt(scatter / sizes.dim)
+        return cls(along * signal, along * noise, unit * math.sqrt(others))
+
+    def plane(self, step_size: float) -> Plane:
+        """Nodes that resolve functions of both coordinates, and of the readout: the steeper, the more."""
+        first = step_size * math.hypot(self.signal, self.noise)
+        second = 3 if self.signal > 8 * self.beside else min(10, round(4 + 8 * step_size * self.beside))
+        return Plane(min(120, round(32 + 30 * first)), second, min(0.5, max(0.12, 0.75 / max(first, 1e-9))))
+
+
+def loud_geometry(problem: Problem, sizes: Sizes, rest: str, at: Plane) -> tuple[Geometry, Array, Array]:
+    """Two coordinates, neurons known by U, xi and xi', d - 1 directions that are random; and xi, xi' at the nodes."""
+    plane = plane_geometry(problem, sizes, at, rest, min(HIGHEST, highest_degree(sizes)))
+    kept = plane.u_weights > READOUT_WEIGHT
+    xi, xi_weights = sphere_rule(OWN_NODES, sizes.dim)
+    noise, noise_weights = gauss_hermite(NOISE_NODES)
+    u = np.repeat(plane.u[kept], len(xi) * len(noise))
+    weights = np.outer(
+        plane.u_weights[kept] / plane.u_weights[kept].sum(), np.outer(xi_weights, noise_weights)
+    )
+    values, shares, _ = grouped(problem.covariance(sizes.dim))
+    one, zero = np.ones(1), np.zeros((2, 2))
+    others = shares[1:] / shares[1:].sum()
+    law = RestLaw(values[1:], others, np.zeros(1), zero[:1], 1.0, 1.0, np.ones_like(others), one, zero)
+    dim, readouts = sizes.dim - 1, int(kept.sum())
+    geometry = replace(
+        plane,
+        u=u,
+        u_weights=weights.ravel(),
+        readout=u,
+        psi=np.ones((1, len(u))),
+        law=law,
+        dim=dim,
+        samples_per_dim=sizes.n_samples / dim,
+        neurons_per_dim=sizes.width / dim,
+    )
+    return geometry, np.tile(np.repeat(xi, len(noise)), readouts), np.tile(noise, readouts * len(xi))
+
+
+@dataclass(frozen=True)
+class LoudGradient:
+    """The gradient of a neuron with the component xi along l, in units of S^g; each (nu,).
+
+    Attributes
+    ----------
+    along : ndarray
+        E[y B_0 l], B_0 = E[sigma'|l].
+    beside : ndarray
+        E[y B_0 g], g the teacher's coordinate beside l.
+    common, common_loud : ndarray
+        Share of the noise that all neurons have alike: in typical directions, and along l.
+    own : ndarray
+        Variance of what is different for every neuron along l, in units of 1/n0.
+    """
+
+    along: Array
+    beside: Array
+    common: Array
+    common_loud: Array
+    own: Array
+
+
+def loud_gradient(problem: Problem, weight: float, component: Array, scale: Array) -> LoudGradient:
+    """Averages over a step sample of sigma'(s g + w_l l) with what the label knows [firststep, covariance, eq. 8]."""
+    nodes, mass = gauss_hermite(SAMPLE_NODES)
+    shift, wide = np.outer(component, nodes), np.broadcast_to(scale[:, None], (len(scale), len(nodes)))
+    slope = problem.activation.gaussian_averages(wide, shift)[1] / wide
+    inner, inner_mass = gauss_hermite(SLOPE_NODES)
+    squared = problem.activation.derivative(wide[..., None] * inner + shift[..., None]) ** 2 @ inner_mass
+    cosine, aside = np.full((1, 1, 1), math.sqrt(weight)), np.full((1, 1, 1), math.sqrt(1 - weight))
+    (label, tilt), square = (
+        part[0] for part in label_parts(problem.teacher, cosine, aside, nodes[None], ((0,), (1,)))
+    )
+    second = mass * (square + problem.noise_variance)
+    loud = second * nodes**2
+    return LoudGradient(
+        along=slope @ (mass * label * nodes),
+        beside=slope @ (mass * tilt),
+        common=slope @ second / second.sum(),
+        common_loud=slope @ loud / math.sqrt(loud.sum()),
+        own=squared @ loud - (slope @ loud) ** 2 / loud.sum(),
+    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a step of this size does beside l: g, k, kappa^2 and what typical directions gain."""
+
+    problem: Problem
+    sizes: Sizes
+    step_size: float
+    structured: bool
+
+    @property
+    def power(self) -> float:
+        return 1.0 if self.problem.rule.plain else 0.0
+
+    @property
+    def turn(self) -> float:
+        c2 = float(self.problem.activation.hermite(3)[2])
+        return 2 * c2 * self.step_size / math.sqrt(self.sizes.width) if self.structured else 0.0
+
+    @property
+    def moments(self) -> LabelMoments:
+        return label_moments(self.problem.teacher, self.problem.noise_variance)
+
+    @property
+    def noise(self) -> float:
+        scale = self.step_size**2 / self.sizes.width * self.sizes.step_ratio * self.moments.square
+        return scale * beyond_spike(self.problem, "structured" if self.structured else "noise")
+
+    def bent(self, nodes: Array, shorter: Array, u: Array) -> Array:
+        """Variance along directions with these eigenvalues, in units of 1/d, (nodes, nu)."""
+        spread = self.turn**2 * self.sizes.step_ratio * self.moments.square + self.noise
+        spread *= 1 - 1 / self.sizes.dim
+        return np.asarray(np.outer(nodes, shorter) + spread * np.outer(nodes ** (2 * self.power), u**2))
+
+    def covariance(self, profiles: Profiles, vectors: Array, u: Array, loud: float) -> Array:
+        """Of the rows' random part along l and these vectors, (nu, 1 + p, 1 + p); `loud` is m^g cos(l, theta)."""
+        moments, power, k_u = self.moments, self.power, (self.turn * u)[:, None, None]
+        lifted = vectors * profiles.values**power
+        plain, linear, quadratic = turned_covariance(profiles, moments, vectors, power)
+        found = np.zeros((len(u), 1 + len(vectors), 1 + len(vectors)))
+        found[:, 1:, 1:] = plain + k_u * linear + k_u**2 * quadratic
+        found[:, 1:, 1:] += (self.noise * u**2)[:, None, None] * loud_covariance(profiles, moments, lifted)
+        # What a row has beside l turns it towards l, too.
+        right = profiles.seen(vectors)
+        towards = loud * moments.first[0] @ right.T
+        turned = np.eye(len(vectors)) + k_u * (profiles.seen(lifted) @ moments.first @ right.T)
+        found[:, 0, 1:] = found[:, 1:, 0] = k_u[:, 0] * ((towards @ plain) @ turned.swapaxes(1, 2))
+        found[:, 0, 0] = (self.turn * u) ** 2 * float(towards @ plain @ towards)
+        return found
+
+
+def _profiles_beside(problem: Problem, sizes: Sizes, square: float) -> Profiles:
+    """The teacher's direction and the step's noise without what they have along l."""
+    values, shares, weights = grouped(problem.covariance(sizes.dim))
+    masses = np.stack([weights, shares])
+    masses[:, 0] = 0.0
+    known, scatter = np.zeros((1, *masses.shape)), np.zeros(masses.shape)
+    known[0, 0], scatter[1] = 1.0, 1.0
+    return Profiles(values, masses, known, scatter, sizes.step_ratio, sizes.step_ratio * square)
+
+
+def loud_step(
+    problem: Problem,
+    sizes: Sizes,
+    step_size: float,
+    draw: float,
+    geometry: Geometry,
+    own: tuple[Array, Array],
+) -> StepLaw:
+    """The law of one step in the coordinates along l and along what v has beside it [firststep, covariance, eq. 8]."""
+    (xi, fresh), u = own, geometry.u
+    step = _Step(problem, sizes, step_size, geometry.rest == "structured")
+    profiles, power = _profiles_beside(problem, sizes, step.moments.square), step.power
+    m, weight = profiles.values, float(grouped(problem.covariance(sizes.dim))[2][0])
+    shorter = (1 - xi**2 / sizes.dim) if problem.row_law.unit_norm else np.ones_like(xi)
+    mu, nodes = geometry.law.weights, geometry.law.nodes
+    squared = mu @ step.bent(nodes, shorter, u)
+    component, push = math.sqrt(m[0] / sizes.dim) * xi, step_size * u / math.sqrt(sizes.width)
+    gradient = loud_gradient(problem, weight, component, np.sqrt(mu @ np.outer(nodes, shorter)))
+    random = draw * gradient.common_loud + fresh * np.sqrt(np.maximum(gradient.own, 0.0))
+    along = gradient.along + random / math.sqrt(sizes.n_step_samples)
+    # Beside l: the teacher's part, of squared length 1 - nu_l, and the noise, in the other directions.
+    beside = 1 / math.sqrt(1 - weight) if weight < 1 else 0.0
+    parts = np.stack([beside * profiles.known[0], math.sqrt(profiles.noise) * profiles.scatter]) * m**power
+    by_neuron = np.stack([gradient.beside, gradient.common])
+    gram, mean = profiles.gram(parts, parts), by_neuron @ geometry.u_weights
+    length = math.sqrt(max(float(mean @ gram @ mean), 1e-300))
+    vectors = profiles.orthonormal(np.tensordot(mean, parts, 1)[None] / length, profiles.known)
+    shared = [component + push * m[0] ** power * along, push * (mean @ gram @ by_neuron) / length]
+    special = (vectors * np.sqrt(profiles.masses)).transpose(1, 2, 0).reshape(-1, len(vectors))
+    special = np.pad(special, ((0, 0), (1, 0)))
+    special_stretch = step.bent(np.tile(m, 2), shorter, u) / squared
+    whole = step.covariance(profiles, vectors, u, m[0] ** power * math.sqrt(weight))
+    extra = whole / squared[:, None, None] - np.einsum("lu,la,lc->uac", special_stretch, special, special)
+    overlaps = np.append([math.sqrt(weight)], profiles.gram(profiles.known, vectors)[0])
+    size, nu = extra.shape[1], len(u)
+    return StepLaw(
+        shared=np.stack(shared, axis=1)[None],
+        excess=squared[None] - 1,
+        noise=(step.noise * u**2)[None],
+        turn=np.zeros(1),
+        law=geometry.law,
+        stretch=lambda at, _: step.bent(at, shorter, u)[None] / squared,
+        special_stretch=special_stretch[None],
+        special_vectors=special[None],
+        special_extra=extra[None] * float(step.structured),
+        cosines=overlaps[None, None, :2],
+        asides=overlaps[None, None, 2:],
+        output_turn=None,
+        output_parts=None,
+        along=np.zeros((1, size)),
+        lengthening=np.zeros(1),
+        leaning=np.zeros((1, nu, size)),
+        leaning_square=np.zeros((1, nu)),
+        loosening=np.zeros((1, nu)),
+        curving=np.zeros((1, nu)),
+    )
+
+
+def solve(
+    problem: Problem, sizes: Sizes, step_sizes: Array, ridges: Array, *, rest: str = "structured"
+) -> Outcome:
+    """Errors after one step, averaged over the step's noise along l, for every step size and ridge.
+
+    Examples
+    --------
+    >>> problem = Problem("relu", "h1 + h2/2", 0.3, rows="sphere", inputs="spiked(50, overlap=0)")
+    >>> found = solve(problem, Sizes(1000, 500, 750), np.array([10.0]), np.array([0.1]))
+    >>> print(f"{found.test_error[0, 0]:.3f}")
+    0.981
+    """
+    pull = _Pull.of(problem, sizes)
+    steps, index = np.unique(np.append(step_sizes, 0.0), return_inverse=True)
+    numbers = _averaged(problem, sizes, steps, ridges, rest, pull)
+    values = {name: row[index[:-1]] for name, row in numbers.items()}
+    for name in ("train", "test"):
+        values[f"{name}_gain"] = numbers[f"{name}_error"][:1] - values[f"{name}_error"]
+    steep = np.asarray(step_sizes) * math.hypot(pull.signal, pull.noise)
+    bars = np.sqrt(size_variance(sizes, HIGHEST) + BAR_LOUD**2 + (BAR_STEEP * steep) ** 2)[:, None]
+    for name in ("train_error", "test_error"):
+        values[f"{name}_bar"] = bars * values[name]
+    learned = values.pop("along")
+    details = {"rest": rest, "degrees": min(HIGHEST, highest_degree(sizes)), "learned": learned}
+    notes = wide_bar_note(sizes, bars)
+    return Outcome(problem, sizes, step_sizes, ridges, "unified", values, notes=notes, details=details)
+
+
+def _averaged(
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, pull: _Pull
+) -> dict[str, Array]:
+    """Errors and shares of the teacher's terms, (S, R)."""
+    draws, weights = gauss_hermite(DRAW_NODES if pull.noise > CERTAIN * pull.signal else 1)
+    if pull.signal == 0:
+        # Without the teacher both signs of l are alike.
+        draws, weights = draws[draws > 0], 2 * weights[draws > 0]
+    found: dict[str, Array] = {}
+    for i, step in enumerate(steps):
+        geometry, *own = loud_geometry(problem, sizes, rest, pull.plane(float(step)))
+        for draw, weight in zip(draws, weights, strict=True):
+            law = loud_step(problem, sizes, float(step), float(draw), geometry, (own[0], own[1]))
+            tables = tables_from(geometry, law).repeat(len(ridges))
+            values = solve_points(geometry, tables, ridges, first_guess(geometry, ridges), RESIDUAL, 8).value
+            answer = answer_at(geometry, tables, values)
+            numbers = errors_at(answer, ridges) | learned_shares(problem, geometry, tables, answer)
+            numbers["along"] = _along_teacher(geometry, tables, answer)
+            for name, row in numbers.items():
+                found.setdefault(name, np.zeros((len(steps), *row.shape)))[i] += weight * row
+    return found
+
+
+def _along_teacher(geometry: Geometry, tables: Tables, answer: Answer) -> Array:
+    """The fitted function's coefficients on h_k(theta·g), (R, LEARNED) [firststep, unified, eq. 19]."""
+    cosines, aside = tables.cosines[0, 0], float(tables.asides[0, 0, 0])
+    size = max(float(np.linalg.norm(cosines)), 1e-12)
+    seen = hermite_polynomials(cosines @ geometry.coordinates / size, LEARNED, normalised=True)
+    found = np.zeros((len(answer.learned), LEARNED))
+    for b in (index[0] for index in tables.blocks[: tables.norm_start] if sum(index) == index[0]):
+        functions = answer.learned[:, tables.blocks.index((b, *tables.blocks[0][1:]))] * geometry.weights
+        for k in range(b, LEARNED):
+            factor = math.sqrt(math.comb(k, b)) * aside**b * size ** (k - b)
+            found[:, k] += factor * (functions @ seen[k - b])
+    return found

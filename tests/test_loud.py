@@ -1,0 +1,83 @@
+"""One loud direction of the inputs: drawn networks, the theory without it where it is quiet, and the scope."""
+
+import math
+
+import numpy as np
+import pytest
+
+from firststep import Problem, Sizes, predict
+from firststep.theory import loud, unified
+
+SIZES = Sizes(1000, 500, 750)
+
+
+def setting(activation, inputs, **words):
+    return Problem(activation, "h1 + h2/2", 0.3, rows="sphere", inputs=inputs, **words)
+
+
+# 40 drawn networks (benchmarks/covariance.py): inputs, activation, exponent, test error with its standard error.
+DRAWN = [
+    ("spiked(10, overlap=1)", "relu", 0.0, 0.4708, 0.0030),
+    ("spiked(10, overlap=1)", "relu", 0.2, 0.3749, 0.0020),
+    ("spiked(10, overlap=1)", "relu", 0.4, 0.2269, 0.0011),
+    ("spiked(10, overlap=1)", "relu", 0.5, 0.2079, 0.0007),
+    ("spiked(10, overlap=1)", "tanh", 0.3, 0.7280, 0.0032),
+    ("spiked(10, overlap=1)", "tanh", 0.5, 0.6797, 0.0028),
+    ("spiked(50, overlap=1)", "relu", 0.0, 0.2742, 0.0017),
+    ("spiked(50, overlap=0)", "relu", 0.3, 1.0184, 0.0069),
+    ("spiked(50, overlap=0)", "relu", 0.5, 0.9337, 0.0076),
+    ("spiked(50, overlap=0)", "tanh", 0.3, 0.9348, 0.0049),
+    ("spiked(50, overlap=0)", "tanh", 0.5, 0.9681, 0.0071),
+]
+
+
+@pytest.mark.parametrize("row", DRAWN)
+def test_errors_against_drawn_networks(row):
+    inputs, activation, exponent, value, error = row
+    found = predict(setting(activation, inputs), SIZES, step_exponents=exponent, ridges=0.1)
+    assert found.test_error[0, 0] == pytest.approx(value, abs=0.01 * value + 2 * error)
+    assert abs(found.test_error[0, 0] - value) < found.test_error_bar[0, 0] + 2 * error
+
+
+def test_without_it_the_theory_is_far_off():
+    steps = np.array([SIZES.step_size(0.2)])
+    known = unified.solve(setting("relu", "spiked(10, overlap=1)"), SIZES, steps, np.array([0.1]))
+    assert known.test_error[0, 0] < 0.92 * DRAWN[1][3]
+
+
+@pytest.mark.parametrize(
+    "inputs", ["spiked(0.5, overlap=0)", "spiked(0.5, overlap=1)", "spiked(1, overlap=0.5)"]
+)
+@pytest.mark.parametrize("exponent", [0.0, 0.2])
+def test_a_quiet_direction_changes_nothing(inputs, exponent):
+    problem = setting("relu", inputs)
+    steps, ridges = np.array([SIZES.step_size(exponent)]), np.array([0.1, 1.0])
+    found = loud.solve(problem, SIZES, steps, ridges)
+    known = unified.solve(problem, SIZES, steps, ridges)
+    assert not loud.is_loud(problem, SIZES)
+    for name in ("train_error", "test_error", "learned_t1"):
+        assert np.allclose(found.values[name], known.values[name], rtol=0.01)
+
+
+def test_where_it_is_used():
+    inputs = "spiked(10, overlap=0.5)"
+    assert loud.is_loud(setting("relu", inputs), SIZES)
+    assert not loud.is_loud(setting("relu", "power(1)"), SIZES)
+    assert not loud.is_loud(setting("relu", inputs, initial_output="order_one"), SIZES)
+    assert not loud.is_loud(Problem("relu", "t1 + t2", inputs=inputs), SIZES)
+    quick = predict(setting("relu", inputs), SIZES, 1.0, tolerance=math.inf)
+    assert (
+        quick.test_error[0, 0]
+        == unified.solve(
+            setting("relu", inputs), SIZES, np.array([1.0]), np.array([0.1]), tolerance=math.inf
+        ).test_error[0, 0]
+    )
+
+
+def test_gains_bars_and_learned_functions_are_told():
+    found = predict(setting("tanh", "spiked(10, overlap=1)"), SIZES, step_sizes=[0.0, 8.0], ridges=[0.1, 0.5])
+    assert np.all(found.test_gain[0] == 0)
+    assert np.all(found.test_gain[1] > 0)
+    assert np.allclose(found.details["learned"][..., 1], found.learned_t1, rtol=1e-9)
+    assert np.all(found.test_error_bar[1] > found.test_error_bar[0])
+    assert found.alignment > 0.99
