@@ -12,7 +12,6 @@ from firststep.numerics import fixedpoint
 from firststep.results import Outlier
 from firststep.setting import Problem, Sizes
 from firststep.theory.coefficients import Resolution, Values, interpolation, readout_rule
-from firststep.theory.rest import point_law, rest_law
 from firststep.theory.spectra.bulk import (
     APPROACH,
     ASIDE,
@@ -27,7 +26,7 @@ from firststep.theory.spectra.bulk import (
     between,
 )
 from firststep.theory.spectra.loose import loose_labels
-from firststep.theory.step_law import directions_of
+from firststep.theory.step_law import beyond_spike, bulk_law, directions_of
 
 # Nodes of the law of M for the weights, whose equations are cheap, and distance of those of a Gaussian readout.
 RESOLUTION = Resolution(1, 0.45, 12)
@@ -66,21 +65,13 @@ class WeightBulk(Solver):
         self.resolution: Resolution = resolution
         c = problem.activation.hermite(3)
         order_one = problem.output_law.order_one
-        law = point_law(3 if order_one else 2)
-        if rest == "structured" and problem.label_variance > 0:
-            output = (float(c[1]), problem.output_variance(sizes) - float(c[1]) ** 2) if order_one else None
-            labels = problem.teacher, problem.noise_variance, sizes.step_ratio, output
-            law = rest_law(*labels, resolution.rest_levels, 1 if c[2] != 0 else 2, sizes.n_step_samples)
+        law = bulk_law(problem, sizes, rest, resolution.rest_levels)
         if loose:
             self.loose = loose_labels(problem, sizes, law, FINER * resolution.rest_levels)
             law = law if self.loose is None else self.loose.law
-        residual = problem.label_variance + (problem.output_variance(sizes) if order_one else 0.0)
-        beyond = problem.activation.derivative_second_moment - float(c[1]) ** 2 if rest != "none" else 0.0
-        turn = 0.0
-        if rest == "structured":
-            beyond -= 4 * float(c[2]) ** 2
-            turn = 2 * float(c[2]) * step_size / math.sqrt(sizes.width)
-        kappa2 = step_size**2 / sizes.width * sizes.step_ratio * residual * max(beyond, 0.0)
+        residual = problem.label_variance + problem.output_variance(sizes)
+        turn = 2 * float(c[2]) * step_size / math.sqrt(sizes.width) if rest == "structured" else 0.0
+        kappa2 = step_size**2 / sizes.width * sizes.step_ratio * residual * beyond_spike(problem, rest)
         u, u_weights, _ = readout_rule(problem.readout_law, resolution.readout_spacing, 0)
         keep, keep_m = u_weights * sizes.width > UNLIKELY, law.weights * sizes.dim > UNLIKELY
         self.u, self.u_weights = u[keep], u_weights[keep] / u_weights[keep].sum()
