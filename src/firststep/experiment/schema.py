@@ -563,7 +563,10 @@ def load(path: str | Path, *, variant: str | None = None) -> Experiment:
 
 def _described(entry: Any, text: str) -> str:
     """One mistake as a sentence: line, place, what is wrong, what is wanted."""
+    # Names of types between the keys have brackets; so may a key that is not known, which comes last.
     place = [part for part in entry["loc"] if not isinstance(part, str) or not set("([") & set(part)]
+    if entry["type"] == "extra_forbidden" and place[-1:] != [entry["loc"][-1]]:
+        place.append(entry["loc"][-1])
     line = line_of(text, place)
     where = (f"line {line}, " if line else "") + (".".join(map(str, place)) or "the file")
     fields = _fields_at(place[:-1])
