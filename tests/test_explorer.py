@@ -132,6 +132,27 @@ def test_a_draft_is_near_the_exact_curve(n: float) -> None:
     np.testing.assert_allclose(found, fine.test_error[:, 0], rtol=5e-3)
 
 
+def test_with_few_dimensions_the_curves_are_fair_and_the_chosen_position_is_exact(client: Client) -> None:
+    asked = {"n_samples": 120, "dim_per_sample": 0.1, "step_exponent": 0.3}
+    answers = {
+        quality: client.get("/api/curves", params=asked, headers={"x-firststep-quality": quality}).json()
+        for quality in ("draft", "fair", "exact")
+    }
+    assert [answer["finer"] for answer in answers.values()] == ["fair", "exact", None]
+    assert [answer["draft"] for answer in answers.values()] == [True, True, False]
+    state = State(**asked)
+    exact = predict(state.problem, state.sizes, step_exponents=0.3, ridges=state.ridge).test_error[0, 0]
+    here = answers["exact"]["here"]
+    assert here["exponent"] == 0.3
+    assert here["test"] == pytest.approx(exact, rel=1e-4)
+    # The draft is not checked, the fair curve is right to what a line's width shows.
+    near = answers["fair"]["positions"][exponents().index(0.3)]["test"]
+    assert near == pytest.approx(exact, rel=5e-3)
+    # Once it is known, the better curve is shown while a slider moves, too.
+    again = client.get("/api/curves", params=asked, headers={"x-firststep-quality": "draft"}).json()
+    assert again["quality"] == "fair"
+
+
 def test_a_position_between_those_of_the_slider(client: Client) -> None:
     answer = client.get("/api/curves", params=SMALL | {"step_size": 3.0}).json()
     state = State(**SMALL)
@@ -704,6 +725,10 @@ def test_a_simulation_that_would_not_fit_is_refused(client: Client, n: float, re
     answer = client.post("/api/simulations", json=asked, headers=token(client))
     assert answer.status_code == 422
     assert reason in answer.json()["detail"]
+    # The page is told in an answer, so that its console stays empty.
+    page = client.post("/api/simulations", json=asked, headers=token(client) | {"x-firststep-client": "page"})
+    assert page.status_code == 200
+    assert reason in page.json()["refusal"]
     with pytest.raises(RefusedError):
         check_budget(State(n_samples=n), 32)
 

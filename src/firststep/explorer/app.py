@@ -33,11 +33,11 @@ REQUEST_LIMIT = 40.0
 BACKGROUND_LIMIT = 120.0
 # How far processes for spectra and for curves at rest stand back for those that a moving slider waits for ("nice"),
 # and those that refine spectra and compute ahead.
-PATIENCE, MORE_PATIENCE = 10, 14
+PATIENCE, MORE_PATIENCE = 4, 9
 CLIENT = "x-firststep-client"
 Client = Annotated[str, Header(alias=CLIENT, max_length=64, pattern="^[A-Za-z0-9-]*$")]
 Token = Annotated[str, Header(alias="x-firststep-token", max_length=128)]
-Quality = Annotated[Literal["draft", "exact"], Header(alias="x-firststep-quality")]
+Quality = Annotated[Literal["draft", "fair", "exact"], Header(alias="x-firststep-quality")]
 StateQuery = Annotated[State, Query()]
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -160,7 +160,7 @@ def _add_views(app: FastAPI, service: Service) -> None:
         """Errors, learned functions and alignment for every position of the step slider."""
 
         async def work() -> Any:
-            return await service.curves_for(state.with_exponent(), quality == "draft")
+            return await service.curves_for(state.with_exponent(), quality)
 
         return await _answer(service, client, "curves", work)
 
@@ -222,7 +222,7 @@ def _add_simulations(app: FastAPI, service: Service, simulations: Simulations, t
 
     @app.post("/api/simulations", status_code=201, responses=REFUSALS | CHANGES)
     async def start_simulation(
-        asked: Annotated[SimulationRequest, Body()], given: Token = ""
+        asked: Annotated[SimulationRequest, Body()], client: Client = "", given: Token = ""
     ) -> JSONResponse:
         """Draw networks in the background."""
         _check_token(given, token)
@@ -232,7 +232,7 @@ def _add_simulations(app: FastAPI, service: Service, simulations: Simulations, t
 
         if simulations.running is not None:
             raise HTTPException(409, "a simulation is running: cancel it or wait for its end")
-        return await _answer(service, "", "", work, status=201)
+        return await _answer(service, client, "simulations", work, status=201)
 
     @app.get("/api/simulations/{identity}", responses=REFUSALS | {404: CHANGES[404]})
     async def get_simulation(identity: Annotated[str, Path(max_length=64)]) -> JSONResponse:

@@ -129,7 +129,7 @@ async def _preset(
         at = state.model_copy(update={"n_samples": n})
         for j, ridge in enumerate(grid["ridge"]):
             there = at.model_copy(update={"ridge": ridge})
-            yield f"curves-{{}}-{i}-{j}", await service.curves_for(there, draft=False)
+            yield f"curves-{{}}-{i}-{j}", await service.curves_for(there, "exact")
         for of in ("features", "weights"):
             yield f"spectra-{of}-{{}}-{i}", await _spectra(service, at, of, every, turns)
         try:

@@ -27,6 +27,10 @@ REFINING_LIMIT = 25.0
 # What a moving slider waits for goes first, then what is drawn at rest, then what only the store knows, and last what
 # nobody has asked for yet.
 URGENT, NORMAL, LAST, AHEAD = range(4)
+# Curves: unchecked and interpolated; checked and interpolated, where exact ones take long; as `predict`.
+QUALITIES = ("draft", "fair", "exact")
+# Points that one process then solves before it looks for what is more urgent.
+SLOW_POINTS = 4
 
 
 class Overtaken(Exception):
@@ -128,18 +132,24 @@ class Service:
             if self._latest.get(owner) is task:
                 del self._latest[owner]
 
-    async def curves_for(self, state: State, draft: bool) -> dict[str, Any]:
-        """Views 1 and 3 and the alignment of view 4, for every position of the step slider."""
-        content = state.without_step()
-        exact = self.curves.get(_key(content, "exact"))
-        if exact is not None or not draft:
-            found: dict[str, Any] = exact or await self.curves.fetch(
-                _key(content, "exact"), lambda: self._curves(state, draft=False)
-            )
-        else:
-            found = await self.curves.fetch(_key(content, "draft"), lambda: self._curves(state, draft=True))
+    async def curves_for(self, state: State, quality: str) -> dict[str, Any]:
+        """Views 1 and 3 and the alignment of view 5, for every position of the step slider; as good as is known.
+
+        `quality` is one of `QUALITIES`; the answer names the next better one as `finer`, where there is one. Where
+        exact curves take long, only the chosen position is exact in the end, and the curves are fair.
+        """
+        content, slow = state.without_step(), views.slow(state)
+        kept = QUALITIES[:2] if slow else QUALITIES[::2]
+        better = (self.curves.get(_key(content, name)) for name in reversed(kept))
+        found: dict[str, Any] | None = next((each for each in better if each is not None), None)
+        wanted = quality if quality == "draft" else kept[-1]
+        if found is None or kept.index(found["quality"]) < kept.index(wanted):
+            found = await self.curves.fetch(_key(content, wanted), lambda: self._curves(state, wanted))
         # The cached answer does not know the position on the curve.
-        here = None if state.step_exponent in exponents() else await self._between(state)
+        alone = slow and quality == "exact"
+        here = None if state.step_exponent in exponents() and not alone else await self._between(state)
+        if alone:
+            found = found | {"draft": False, "finer": None}
         shown = state.model_dump(exclude={"step_size"})
         return found | {"state": shown, "here": here, "copy": views.texts(state)}
 
@@ -169,14 +179,16 @@ class Service:
         )
         return found
 
-    async def _curves(self, state: State, draft: bool) -> dict[str, Any]:
-        nodes = views.draft_nodes(state.n_samples) if draft else np.array(exponents())
+    async def _curves(self, state: State, quality: str) -> dict[str, Any]:
+        nodes = np.array(exponents()) if quality == "exact" else views.draft_nodes(state.n_samples)
         asked: list[float | None] = [None, *nodes.tolist()]
         # A draft is one batch, beside the frame. Otherwise easy and hard points are shared out evenly, in small parts
         # that can be dropped soon.
-        pool = self.pool if draft else self.patient
-        parts = 1 if draft else 2 * pool.count
-        tolerance, priority = (views.DRAFT, URGENT) if draft else (views.EXACT, NORMAL)
+        tolerance, priority, pool, parts = {
+            "draft": (views.DRAFT, URGENT, self.pool, 1),
+            "fair": (views.FAIR, NORMAL, self.pool, math.ceil(len(asked) / SLOW_POINTS)),
+            "exact": (views.EXACT, NORMAL, self.patient, 2 * self.patient.count),
+        }[quality]
         described = state.model_dump()
         solved = [
             pool.call(views.solve_points, described, asked[i::parts], tolerance, priority=priority)
@@ -192,7 +204,9 @@ class Service:
             for i, part in enumerate(found):
                 values[i::parts] = part[name]
             joined[name] = values
-        return views.assemble(state, frame, joined, nodes, draft)
+        drawn = views.assemble(state, frame, joined, nodes, draft=quality != "exact")
+        finer = {"draft": "fair" if views.slow(state) else "exact", "fair": "exact"}.get(quality)
+        return drawn | {"quality": quality, "finer": finer}
 
     async def spectrum_for(self, state: State, of: str, draft: bool) -> dict[str, Any]:
         """Views 2 and 4: the spectrum at one step size; a draft also where refining it fails or takes too long."""

@@ -12,14 +12,22 @@ export const legends = {};
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 const figure = (value, digits = 4) => (value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toString().replace("-", "−"));
 
+// What an audience's screen leaves to a view's charts, between the head of the page and the step slider; `others` is
+// what else the view holds.
+const presenting = () => document.body.classList.contains("present");
+const left = (others) => innerHeight - byId("top").offsetHeight - byId("step").offsetHeight - others;
+
+// The height of a chart where `rows` of them stand above each other in a presentation, else as given.
+export const shared = (rows, others, usually) => (width) => (presenting() ? clamp(left(others) / rows, 170, 900) : usually(width));
+
 // The two charts of the first screen share its height with the step slider beneath them.
 export function stageHeight(width) {
-  if (document.body.classList.contains("present")) return clamp(innerHeight - 290, 240, 900);
+  if (presenting()) return clamp(left(148), 240, 900);
   if (innerWidth <= 1000) return clamp(0.66 * width, 210, 330);
   const others = byId("top").offsetHeight + byId("step").offsetHeight + 150;
   return clamp(Math.min(innerHeight - others, 0.78 * width), 210, 560);
 }
-const usual = (width) => (document.body.classList.contains("present") ? clamp(innerHeight - 290, 240, 900) : clamp(0.66 * width, 210, 400));
+const usual = shared(1, 148, (width) => clamp(0.66 * width, 210, 400));
 
 export function makeCharts(pick) {
   const against = (lines) => (alpha) => {
@@ -244,7 +252,6 @@ export function drawSpectrum(of) {
     ? found.outliers.map((spike) => `${spike.name} at ${spike.text}, ${spike.over_edge} times the edge`).join("; ")
     : "No spike outside the bulk";
   chart.show((paper) => {
-    const type = Chart.type;
     paper.frame(found.x, found.y, { top: 34 });
     if (histogram) paper.bars(histogram.edges, histogram.heights, matching ? "histogram" : "histogram other");
     for (const piece of found.pieces) {
@@ -252,7 +259,7 @@ export function drawSpectrum(of) {
       paper.path(piece.x, piece.y, "theory");
     }
     if (histogram) paper.points(histogram.top, histogram.top.map(() => found.y.ticks[0].at), null, matching ? "simulation small" : "kept small");
-    found.outliers.forEach((spike, i) => drawSpike(paper, spike, i, type));
+    found.outliers.forEach((_, i) => drawSpike(paper, found, i));
     if (!found.outliers.length) paper.note((paper.left + paper.right) / 2, paper.top - 8, "no spike outside the bulk", { "text-anchor": "middle", class: "name" });
   }, `Bulk from ${found.edge_texts[0]} to ${found.edge_texts[1]}. ${spoken}.`);
   if (of !== "features") return;
@@ -265,16 +272,25 @@ export function drawSpectrum(of) {
   ]);
 }
 
-function drawSpike(paper, spike, i, type) {
+// The first spike's name has the room above the frame; the others stand on the side where nothing is in their way.
+function drawSpike(paper, found, i) {
+  const type = Chart.type;
+  const spike = found.outliers[i];
   const at = paper.px(spike.at);
-  const top = paper.top + type * (4 + 32 * (i % 3));
-  element("line", { x1: at, x2: at, y1: top, y2: paper.bottom, class: "spike" }, paper.plot);
+  const top = paper.top + type * (32 * (i % 3) - 15);
+  element("line", { x1: at, x2: at, y1: top, y2: paper.bottom, class: "spike" }, paper.over);
   element("circle", { cx: at, cy: top, r: 5.5 * type, class: "spike-dot" }, paper.over);
-  const flip = at > paper.left + (paper.right - paper.left) * 0.6;
-  const side = flip ? { x: at - 10 * type, "text-anchor": "end" } : { x: at + 10 * type, "text-anchor": "start" };
-  paper.note(side.x, top - 1, spike.text, { "text-anchor": side["text-anchor"], class: "spike-name" });
-  const overlaps = spike.overlaps.slice(0, 3).map((entry) => `${entry.name} ${entry.text}`).join("  ");
-  paper.note(side.x, top + 13 * type, overlaps, { "text-anchor": side["text-anchor"], class: "name" });
+  const overlaps = spike.overlaps.filter((entry, place) => !place || entry.value >= 0.02).slice(0, 3).map((entry) => `${entry.name} ${entry.text}`).join("  ");
+  const wide = type * (10 + 6.4 * Math.max(overlaps.length, 1.2 * spike.text.length));
+  const beside = (left, right) => left < paper.left - 4 || right > paper.width || found.outliers.some((other) => other !== spike && paper.px(other.at) > left && paper.px(other.at) < right);
+  const covers = (left, right) => found.pieces.some((piece) => piece.x.some((x, j) => paper.px(x) > left && paper.px(x) < right && paper.py(piece.y[j]) < top + 18 * type));
+  const spans = { right: [at, at + wide], left: [at - wide, at] };
+  const free = (side) => !beside(...spans[side]) && !covers(...spans[side]);
+  const usual = at > paper.left + (paper.right - paper.left) * 0.6 ? "left" : "right";
+  const side = [usual, usual === "left" ? "right" : "left"].find(free) ?? usual;
+  const place = side === "left" ? { x: at - 10 * type, "text-anchor": "end" } : { x: at + 10 * type, "text-anchor": "start" };
+  paper.note(place.x, top - 1, spike.text, { "text-anchor": place["text-anchor"], class: "spike-name" });
+  paper.note(place.x, top + 13 * type, overlaps, { "text-anchor": place["text-anchor"], class: "name" });
 }
 
 export function noSpectrum(of, reason) {

@@ -1,7 +1,7 @@
 // From a change of the state to new pictures.
 
 import { drawCurves, drawMarks, drawSpectrum, noSpectrum } from "./drawings.js";
-import { byId, clock, indexOf, isStatic, model, onGrid, sameBulk, sameButSecond, sameProblem, sameSpectrum } from "./model.js";
+import { byId, clock, indexOf, isHere, isStatic, model, onGrid, sameBulk, sameButSecond, sameProblem, sameSpectrum } from "./model.js";
 import { drawNetwork } from "./network.js";
 import { drawSecond, lookUpSecond } from "./second.js";
 import { asker, attempt, order, source } from "./sources.js";
@@ -34,7 +34,7 @@ export function refresh(started) {
   const local = sameProblem(model.curves?.state, state) && onGrid(state.step_exponent) && !state.step_size;
   if (local) {
     model.curves.state = { ...state };
-    asker.drop("exact");
+    leave(state);
     drawCurves();
     drawNetwork();
     clock("local", started);
@@ -45,6 +45,12 @@ export function refresh(started) {
     followCurves(started);
   }
   for (const of of Object.keys(following)) followSpectrum(of, started);
+}
+
+// Where only one position was exact, another is as good as the curves.
+function leave(state) {
+  const { curves } = model;
+  if (curves.quality === "fair" && !curves.draft && !isHere(curves, state)) Object.assign(curves, { draft: true, finer: "exact" });
 }
 
 // Points of a problem that is left stay in view, paler.
@@ -66,7 +72,8 @@ async function followCurves(started) {
     return;
   }
   curvesBusy = true;
-  asker.drop("exact");
+  document.body.classList.remove("refining");
+  asker.drop("finer");
   const found = await attempt(() => source.curves("draft"), goBack);
   curvesBusy = false;
   const next = curvesNext;
@@ -98,28 +105,45 @@ function accept(found, newest = true) {
     const moved = !asked.step_size && onGrid(asked.step_exponent);
     model.state = { ...found.state, step_exponent: moved ? asked.step_exponent : found.state.step_exponent, next_step_exponent: asked.next_step_exponent };
     model.curves.state = { ...model.state };
+    leave(model.state);
     tellAll("change", "answer");
   }
   drawCurves();
 }
 
 function finish(turn) {
-  if (model.curves.draft) settle = setTimeout(() => exact(turn), SETTLE);
+  if (model.curves.draft) settle = setTimeout(() => refine(turn), SETTLE);
   else settled(turn);
 }
 
-async function exact(turn) {
-  const found = await attempt(() => source.exact());
-  if (turn !== waiting) return;
-  // Where exact curves take too long the draft stays, marked as one, and everything else goes on.
+// At rest one better answer after the other, one request at a time: the step may move meanwhile. Everything else goes
+// on beside the last of them.
+let refinedState = null;
+async function refine(turn) {
+  if (refinedState && sameProblem(refinedState, model.state)) return;
+  const asked = { ...model.state };
+  const { finer, quality } = model.curves;
+  if (quality === "fair" && finer === "exact") lookAround(turn);
+  refinedState = asked;
+  document.body.classList.add("refining");
+  const found = await attempt(() => source.finer(finer));
+  if (refinedState === asked) refinedState = null;
+  if (!sameProblem(asked, model.state) || refinedState || curvesBusy) return;
+  document.body.classList.remove("refining");
   if (found) accept(found);
-  settled(turn);
+  if (found && model.curves.draft) refine(waiting);
+  // Where exact curves take too long the draft stays, marked as one.
+  else settled(waiting);
 }
 
 // The numbers shown are final.
 function settled(turn) {
   document.body.dataset.settled = "true";
   tellAll("drawn");
+  lookAround(turn);
+}
+
+function lookAround(turn) {
   settle = setTimeout(() => {
     lookUpSecond();
     lookUpSimulated(turn);

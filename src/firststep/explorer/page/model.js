@@ -50,11 +50,13 @@ export function indexOf(alpha) {
 
 export const onGrid = (alpha) => Math.abs(model.choices.exponents[indexOf(alpha)] - alpha) < 1e-9;
 
+export const isHere = (curves, state) => curves.here !== null && Math.abs(curves.here.exponent - state.step_exponent) < 1e-6;
+
 // Everything shown at the slider's position.
 export function position() {
   const { curves, state } = model;
   if (!curves) return null;
-  if (curves.here && !onGrid(state.step_exponent)) return curves.here;
+  if (curves.here && (!onGrid(state.step_exponent) || isHere(curves, state))) return curves.here;
   return curves.positions[indexOf(state.step_exponent)];
 }
 

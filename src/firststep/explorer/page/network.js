@@ -1,14 +1,14 @@
 // See the network: x → W → features → readout, some neurons before and after the step, and what is fitted.
 
 import { Chart, element } from "./charts.js";
-import { charts, legend } from "./drawings.js";
+import { charts, legend, shared } from "./drawings.js";
 import { byId, indexOf, model } from "./model.js";
 
 const INPUTS = 6;
 
 export function makeNetwork() {
-  const tall = (width) => (document.body.classList.contains("present") ? Math.max(220, (innerHeight - 330) / 2) : Math.min(300, Math.max(200, 0.8 * width)));
-  const wide = (width) => (document.body.classList.contains("present") ? Math.max(220, (innerHeight - 330) / 2) : Math.min(280, Math.max(190, 0.56 * width)));
+  const tall = shared(2, 150, (width) => Math.min(300, Math.max(200, 0.8 * width)));
+  const wide = shared(2, 150, (width) => Math.min(280, Math.max(190, 0.56 * width)));
   const make = (name, label, height) => (charts[name] = new Chart(byId(`chart-${name}`), { label, height }));
   make("scheme", "Inputs, first layer, features and readout", tall);
   make("before", "w·x of nine neurons against z before the step", tall);
@@ -30,8 +30,8 @@ export function drawNetwork() {
   const reach = Math.max(4, ...after.flat().map(Math.abs));
   charts.scheme.show((paper) => drawScheme(paper, network, eta, largest), "Grey lines are W₀; the step adds a line along b to every neuron, as strong as its readout.");
   const { slopes } = network;
-  fan("before", network, network.before, slopes.before, largest, 4, "w₀·x before the step");
-  fan("after", network, after, slopes.before.map((slope, j) => slope + eta * slopes.change[j]), largest, reach, "w₁·x after the step");
+  fan("before", network, network.before, slopes.before, largest, 4, "w₀·x, before");
+  fan("after", network, after, slopes.before.map((slope, j) => slope + eta * slopes.change[j]), largest, reach, "w₁·x, after");
   const at = place / network.every;
   const [low, share] = [Math.floor(at), at - Math.floor(at)];
   const between = (rows) => rows[low + 1].map((value, i) => (rows[low + 2] ? (1 - share) * value + share * rows[low + 2][i] : value));

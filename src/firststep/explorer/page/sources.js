@@ -37,7 +37,7 @@ export const asker = new Asker();
 const live = {
   choices: () => asker.get("choices", "api/choices"),
   curves: (quality) => asker.get("curves", `api/curves?${query()}`, { "x-firststep-quality": quality }),
-  exact: () => asker.get("exact", `api/curves?${query()}`, { "x-firststep-quality": "exact" }),
+  finer: (quality) => asker.get("finer", `api/curves?${query()}`, { "x-firststep-quality": quality }),
   spectrum: (of, quality) => asker.get(`${of}-${quality}`, `api/spectrum/${of}?${query()}`, { "x-firststep-quality": quality }),
   critical: () => asker.get("critical", `api/critical?${query()}`),
   network: () => asker.get("network", `api/network?${query()}`),
@@ -82,7 +82,7 @@ const files = {
     if (place === null) throw new Error(found.reason);
     return found.steps[place][ridge];
   },
-  exact: () => files.curves(),
+  finer: () => files.curves(),
   simulated: async () => ({ points: null, second: null }),
 };
 export const source = isStatic ? files : live;
@@ -101,8 +101,9 @@ export async function attempt(ask, refused = () => {}) {
 }
 
 export async function order(method, address, content = undefined) {
-  const headers = { "x-firststep-token": token };
+  const headers = { "x-firststep-token": token, "x-firststep-client": client };
   if (content) headers["content-type"] = "application/json";
   const answer = await fetch(address, { method, headers, body: content && JSON.stringify(content) });
-  return { ok: answer.ok, content: await answer.json() };
+  const found = await answer.json();
+  return { ok: answer.ok && !found.refusal, content: found.refusal ? { detail: found.refusal } : found };
 }
