@@ -33,6 +33,9 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
+            if error[0] is None:
+                # Parts that a table does not need are done too.
+                self._bar.update(self._bar.task_ids[0], completed=self.total)
             self._bar.stop()
 
     def tick(self, parts: float = 1.0) -> None:
