@@ -50,10 +50,21 @@ from firststep.theory.sectors import HIGHEST, chosen_degree, degree_shares, high
 
 @dataclass(frozen=True)
 class Way:
-    """How the equations are set up: what becomes of the rest of the gradient, and the highest degree with a sector."""
+    """How the equations are set up.
+
+    Attributes
+    ----------
+    rest : str
+        What becomes of the rest of the gradient.
+    highest : int
+        The highest degree with a sector of its own.
+    own : bool
+        Whether a neuron's own component may be known, where the sizes ask for it.
+    """
 
     rest: str
     highest: int
+    own: bool = True
 
 
 RESTS = ("structured", "noise", "none")
@@ -111,6 +122,8 @@ def _numbers(geometry: Geometry, tables: Tables, answer: Answer, ridge: Array) -
     numbers = np.empty(len(ridge), dtype=NUMBERS)
     for name, values in errors_at(answer, ridge).items():
         numbers[name] = values
+    # No fit is worse on its own samples than none.
+    numbers["train_error"] = np.minimum(numbers["train_error"], geometry.problem.label_variance)
     numbers["learned"], numbers["learned_given_z"] = along, coefficients[:, 0]
     numbers["scatter"] = 0.0
     numbers["scatter"][:, : answer.scatter.shape[1]] = answer.scatter
@@ -232,7 +245,7 @@ def _solve_all(
 ) -> _Points:
     """Refine every point until its errors no longer change by more than `tolerance`, or as far as the ladder goes."""
     # A draft is drawn without a neuron's own component, which makes it ten times faster.
-    own = knows_own(problem, sizes, way.highest, way.rest) and tolerance != math.inf
+    own = way.own and knows_own(problem, sizes, way.highest, way.rest) and tolerance != math.inf
     wanted, accepted = (_aim(own), ACCEPTED) if tolerance is None else (tolerance, tolerance)
     plain = problem.without_step()
     if (own or problem.output_law.order_one) and plain != problem and (steps == 0).any():
@@ -248,6 +261,8 @@ def _solve_all(
     stretch = row_stretch(problem, sizes, steps, way.rest)
     polynomial = is_polynomial(spike, sizes, stretch) & (not own)
     first = np.searchsorted(RUNGS, np.maximum(spike, stretch))
+    # Of errors below this nothing but rounding is left.
+    rounding = ROUNDED_ERROR * problem.label_variance
     unchecked = math.isinf(wanted)
     if unchecked:
         # One resolution for all points of a branch: fewer, larger batches.
@@ -267,7 +282,8 @@ def _solve_all(
             now = _level(geometry, way.rest, steps[pending], ridges[pending], known)
             rounds, worst = max(rounds, now.iterations), max(worst, now.residual)
             if before is not None:
-                change = np.abs(_errors(now.numbers) / _errors(before.numbers) - 1).max(axis=1)
+                old, new = _errors(before.numbers), _errors(now.numbers)
+                change = (np.abs(new - old) / np.maximum(np.abs(old), rounding)).max(axis=1)
                 error[pending] = change
                 done = change <= wanted
             else:
@@ -279,6 +295,19 @@ def _solve_all(
     points = _Points(numbers, error, reached, rounds, worst)
     _check(points, steps, ridges, accepted)
     return points
+
+
+def _settled(
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, tolerance: float | None
+) -> tuple[_Points, Way]:
+    """All points, without neurons' own components if they do not settle with them."""
+    try:
+        return _solve_all(problem, sizes, steps, ridges, way, tolerance), way
+    except fixedpoint.ConvergenceError:
+        if not knows_own(problem, sizes, way.highest, way.rest):
+            raise
+        plain = replace(way, own=False)
+        return _solve_all(problem, sizes, steps, ridges, plain, tolerance), plain
 
 
 def _aim(own: bool) -> float:
@@ -319,6 +348,8 @@ TOLERANCE, ACCEPTED = 1e-6, 5e-2
 OWN_TOLERANCE = 1e-3
 # Relative residual of the self-consistent equations that is accepted.
 RESIDUAL = 1e-9
+# Errors so far below the labels' variance, as of a linear teacher without noise, are not resolved further.
+ROUNDED_ERROR = 1e-12
 # What is let pass where rounding allows no less: with a spike far above the bulk.
 ROUNDED_RESIDUAL = 1e-6
 # Residual at which Newton takes its last step, which squares it.
@@ -383,7 +414,7 @@ def solve(
     steps = np.concatenate([[0.0], step_sizes])
     flat_steps, flat_ridges = (m.ravel() for m in np.meshgrid(steps, ridges, indexing="ij"))
     way = Way(rest, chosen_degree(sizes, degrees))
-    points = _solve_all(problem, sizes, flat_steps, flat_ridges, way, tolerance)
+    points, way = _settled(problem, sizes, flat_steps, flat_ridges, way, tolerance)
     # No step comes first.
     still, moved = np.split(points.numbers.reshape(len(steps), len(ridges)), [1])
     if problem.output_law.order_one and min(sizes.dim, sizes.width) < FEW:
@@ -480,7 +511,7 @@ def _joined(
     norm *= factor("readout_norm_squared")
     before = moved["test_error"].copy()
     moved["train_mse"], moved["readout_norm_squared"] = mse, norm
-    moved["train_error"] = mse + penalty * norm
+    moved["train_error"] = np.minimum(mse + penalty * norm, problem.label_variance)
     moved["test_error"] = noise + (before - noise) * factor("test_error", noise)
     moved["degrees_of_freedom"] *= factor("degrees_of_freedom")
     spread = _split(problem, before, moved["learned"])["residual_spread"]
