@@ -65,12 +65,33 @@ def test_rows_that_a_covariance_stretches_are_no_polynomials_of_the_readout() ->
     np.testing.assert_allclose(found.test_error[:, 1], problem.label_variance, rtol=1e-6)
 
 
-def test_a_refusal_names_what_helps() -> None:
+def test_a_refusal_names_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not an option that only Python has, nor a smaller step where there is none."""
+    monkeypatch.setattr(unified, "ACCEPTED", 1e-14)
+    problem, sizes = Problem("relu", "sign(x)", 0.5), Sizes(60, 30, 40)
+    with pytest.raises(RuntimeError, match=r"step_size=0, .* is asked for: raise ridge$"):
+        predict(problem, sizes, [0.0], [0.07])
+    with pytest.raises(RuntimeError, match=r"is asked for: raise ridge, or lower the step size$"):
+        predict(problem, sizes, [9.0], [0.07])
+
+
+def test_neurons_that_do_not_settle_are_known_by_their_readout_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem("abs", "sign(x)", 30.0, readout="constant", initial_output="order_one")
-    with pytest.raises(RuntimeError, match=r"is asked for: raise ridge$"):
-        predict(problem, Sizes(11, 3, 1), [1e-9], [0.07])
-    assert np.isfinite(predict(problem, Sizes(11, 3, 1), [1e-9], [1e6]).test_error).all()
+    assert np.isfinite(predict(problem, Sizes(11, 3, 1), [1e-9], [0.07]).test_error).all()
+    monkeypatch.setattr(unified, "knows_own", lambda *_: False)
+    assert np.isfinite(predict(problem, Sizes(11, 3, 1), [1e-9], [0.07]).test_error).all()
+
+
+def test_errors_of_the_size_of_rounding_are_no_refusal() -> None:
+    found = predict(Problem("identity", "h1", rows="sphere"), Sizes(394, 37, 11255), [0.0], [1e-5, 1e-3])
+    assert (found.test_error < 1e-10).all()
+    assert (found.test_error > 0).all()
+
+
+def test_no_fit_is_worse_on_its_samples_than_none() -> None:
+    problem = Problem("abs", "h2", 0.5, initial_output="order_one")
+    found = predict(problem, Sizes(33, 4, 3), [0.0, 1e-9, 1.0], [1.5e5])
+    assert (found.train_error <= problem.label_variance).all()
 
 
 def test_a_step_beside_no_step_with_a_readout_of_two_values() -> None:
