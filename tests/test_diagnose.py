@@ -298,6 +298,11 @@ def test_names_that_rows_share_and_leaks_by_rank_are_recognised() -> None:
     ):
         assert words in told
     assert {"patient_id", "bent"} < set(prepare(table, "y", keep=["patient_id", "bent"]).names)
+    words = frame().assign(
+        paid=rng.permutation(60) * 7, covid=rng.integers(0, 40, 60), personId=rng.permutation(60)
+    )
+    assert {"paid", "covid"} < set(prepare(words, "y").names)
+    assert "personId" not in prepare(words, "y").names
 
 
 def test_a_target_of_few_whole_numbers_is_remarked_on() -> None:

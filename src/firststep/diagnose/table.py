@@ -32,9 +32,11 @@ MOSTLY = 0.95
 LEAK = 0.9999
 # From here on it is suspected.
 SUSPECT = 0.99
-ID_NAME = re.compile(r"(^|[_\s])(id|idx|index|key|uuid|guid|rowid)$|^unnamed: 0$|[a-z]I[dD]$", re.IGNORECASE)
+ID_NAME = re.compile(
+    r"(^|[_\s])(id|idx|index|key|uuid|guid|rowid)$|^unnamed: 0$|(?-i:[a-z]I[dD]$)", re.IGNORECASE
+)
 # Names of columns that tell who or what a row is about, also if some rows share it.
-NAMES_A_THING = re.compile(r"(^|[_\s])(id|uuid|guid)$|[a-z]I[dD]$", re.IGNORECASE)
+NAMES_A_THING = re.compile(r"(^|[_\s])(id|uuid|guid)$|(?-i:[a-z]I[dD]$)", re.IGNORECASE)
 BLANK = "(blank)"
 # What people write into a cell that has nothing in it, besides what pandas knows.
 NOTHING = ("", "?", "-", "--", ".")
