@@ -62,6 +62,9 @@ def main() -> None:
             fontsize=8,
         )
     axes.set(xscale="log", yscale="log", xlabel="samples n", ylabel="test error")
+    axes.set_yticks([0.3, 0.5, 1, 2, 4], ["0.3", "0.5", "1", "2", "4"])
+    axes.set_xticks([30, 100, 300, 1000, 3000], ["30", "100", "300", "1000", "3000"])
+    axes.minorticks_off()
     axes.set_title(f"ReLU, d = {DIM}, N = {WIDTH}, H₁ + H₂/√2, noise 0.3, ridge {RIDGE}", fontsize=9, pad=16)
     axes.legend(fontsize=7, frameon=False)
     figure.savefig(
