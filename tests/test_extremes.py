@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from firststep import Problem, Sizes, predict
+from firststep import Problem, Sizes, predict, predict_spectrum
 from firststep.theory import unified
 
 pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
@@ -100,3 +100,10 @@ def test_a_step_beside_no_step_with_a_readout_of_two_values() -> None:
     found = predict(problem, sizes, [0.0, 0.3, 8.0], [1e-3]).test_error
     alone = [predict(problem, sizes, [step], [1e-3]).test_error[0] for step in (0.0, 0.3, 8.0)]
     np.testing.assert_allclose(found, alone, rtol=1e-4)
+
+
+def test_a_spectrum_after_a_step_on_a_dozen_samples() -> None:
+    found = predict_spectrum(
+        Problem("abs", "h3", 0.5, readout="constant"), Sizes(11, 1, 204, 12), 0.95, of="weights"
+    )
+    assert found.atom + np.trapezoid(found.density, found.x) == pytest.approx(1.0, abs=3e-3)

@@ -99,6 +99,9 @@ def loose_labels(problem: Problem, sizes: Sizes, law: RestLaw, levels: int) -> L
     ends = [_quantiles(sign * labels, mass, counts / sizes.n_step_samples) for sign in sides]
     low = -ends[1][-1] if power == 1 else -math.inf
     body = (labels <= ends[0][-1]) & (labels >= low)
+    if not body.any():
+        # So few samples of the step that all of them are among the largest.
+        return None
     labels, mass = labels[body], mass[body]
     nodes, weights = matrix_law(labels, mass, sizes.step_ratio)
     nodes, weights = thinned(nodes, weights, levels)
