@@ -10,13 +10,14 @@ from click.testing import CliRunner
 from firststep import Problem, Sizes, predict_spectrum, simulate_spectrum
 from firststep.cli.app import main
 from firststep.theory.coefficients import readout_rule
+from firststep.theory.label_law import label_moments
+from firststep.theory.second_step import Readouts, after_first
 from firststep.theory.spectra.two_steps import (
     TwoStepWeights,
     _put_together,
     critical_next_step,
     outlier_count,
     rows_after,
-    turns_of,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
@@ -116,14 +117,21 @@ def test_two_steps_with_vanishing_spike_are_one_on_both_samples():
 
 
 def test_the_turn_without_a_first_step_is_the_mean_of_m():
-    u, weights = readout()
-    rows = rows_after(CURVED, LARGE, (0.0, 1.0), "structured", u, weights)
-    turns = turns_of(CURVED, rows.first, u, weights)
-    known = turns.shape[1]
-    in_teacher = rows.teacher[:, :known] @ turns @ rows.teacher[:, :known].T
+    readouts = Readouts(*readout())
+    first, gradient = after_first(CURVED, LARGE, 0.0, "structured", readouts)
+    known = gradient.mean.shape[1]
+    teacher = np.concatenate([first.cosines[0], first.asides[0]], axis=1)
     # E M = E[y t_a t_b] = [[0, 1], [1, 0]], times 2 c_2.
     slope = 2 * CURVED.activation.hermite(3)[2]
+    in_teacher = teacher @ gradient.turn[:, :known, :known] @ teacher.T
     assert np.allclose(in_teacher, slope * np.array([[0, 1], [1, 0]]), atol=1e-8)
+    # Without a first step the scatter is along one axis, w, with M w·w = phi_0 E y^3/E y^2 and M w·t_a by E[y^2 t_a].
+    moments = label_moments(CURVED.teacher, CURVED.noise_variance)
+    rate = LARGE.step_ratio / moments.square
+    assert gradient.scatter.shape[1] == 1
+    assert np.allclose(gradient.turn[:, known, known], slope * rate * moments.first[-1, -1], atol=1e-8)
+    across = gradient.turn[:, known, :known] @ teacher.T
+    assert np.allclose(np.abs(across), slope * math.sqrt(rate) * np.abs(moments.first[:2, -1]), atol=1e-8)
 
 
 def test_labels_put_together_keep_mass_mean_and_tail():

@@ -10,7 +10,6 @@ between the special directions, with e(U) from the bulk's own equations; x is an
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from firststep.setting import Problem, Sizes, check_whole, step_sizes_of
 from firststep.setting.doors import door
 from firststep.theory.coefficients import Resolution, Values, readout_rule
 from firststep.theory.label_law import label_parts
-from firststep.theory.second_step import SAMPLE_NODES, Readouts, after_first, isotropic_law
+from firststep.theory.second_step import SAMPLE_NODES, Readouts, after_first, isotropic_law, random_covariance
 from firststep.theory.sectors import thinned
 from firststep.theory.spectra.bulk import ASIDE, NEAREST, TIGHT, UNLIKELY, Bulk, between
 from firststep.theory.spectra.loose import matrix_law
@@ -29,8 +28,6 @@ from firststep.theory.step_law import StepLaw
 
 # Nodes of the law of both turns, and distance of those of a Gaussian readout, at first and at most.
 RESOLUTION, MOST_LEVELS, LEAST_SPACING = Resolution(1, 0.3, 16), 48, 0.1
-# Directions of the second step's scatter below this share of the largest are left out.
-NEGLIGIBLE = 1e-13
 # Points that stand for the labels of a step, as a power of two; values that they are put together into in the tail on
 # each side, which has this share, and in each half of the body.
 LABEL_POINTS, TAIL, TAIL_VALUES, BODY_VALUES = 13, 0.03, 40, 60
@@ -73,68 +70,19 @@ def rows_after(
     .. math:: q(U) = \omega_1 U\hat z + \frac{\eta_2 U}{\sqrt N} D(U), \qquad
         C(U) = A\, C_1(U) A^\top + \text{noise}, \quad A = 1 + \frac{\eta_2 U}{\sqrt N} E[\tilde y\sigma'' x x^\top]
     """
-    readouts = Readouts(u, u_weights)
-    first, gradient = after_first(problem, sizes, steps[0], rest, readouts)
+    first, gradient = after_first(problem, sizes, steps[0], rest, Readouts(u, u_weights))
     push = steps[1] * u / math.sqrt(sizes.width)
-    values, vectors = np.linalg.eigh(gradient.gram)
-    kept = values > NEGLIGIBLE * max(float(values[-1]), 1e-300)
-    scatter = vectors[:, kept] * np.sqrt(values[kept])
-    curve = push[:, None] * np.concatenate([gradient.mean, scatter], axis=1)
+    curve = push[:, None] * np.concatenate([gradient.mean, gradient.scatter], axis=1)
     curve[:, 0] += first.shared[0, :, 0]
     known, count = gradient.mean.shape[1], curve.shape[1]
-    stretched = 1 + push * gradient.typical
-    before = first.special_covariance[0] * (1 + first.excess[0])[:, None, None]
-    turn = np.zeros((len(u), known, known))
-    if rest == "structured":
-        turn = push[:, None, None] * _first_turns(problem, sizes, steps[0], rest, readouts)
-    else:
-        stretched = np.ones_like(u)
-    turned = np.eye(known) + turn
+    structured = rest == "structured"
+    stretched = 1 + push * gradient.typical if structured else np.ones_like(u)
     noise = push**2 * gradient.noise
-    covariance = np.zeros((len(u), count, count))
-    covariance[:, :known, :known] = turned @ before @ turned.swapaxes(1, 2)
-    others = np.arange(known, count)
-    covariance[:, others, others] = (stretched**2 * (1 + first.excess[0]))[:, None]
-    covariance += noise[:, None, None] * np.eye(count)
+    pushed = push if structured else np.zeros_like(push)
+    covariance = random_covariance(first, gradient, pushed, structured) + noise[:, None, None] * np.eye(count)
     teacher = np.zeros((first.cosines.shape[1], count))
     teacher[:, :1], teacher[:, 1:known] = first.cosines[0], first.asides[0]
     return Rows(curve, covariance, stretched**2 * (1 + first.excess[0]) + noise, teacher, first)
-
-
-@lru_cache(maxsize=64)
-def _first_turns(problem: Problem, sizes: Sizes, step_size: float, rest: str, readouts: Readouts) -> Array:
-    """`turns_of` after a first step, which all second ones share."""
-    first, _ = after_first(problem, sizes, step_size, rest, readouts)
-    return turns_of(problem, first, readouts.u, readouts.weights)
-
-
-def turns_of(problem: Problem, first: StepLaw, u: Array, u_weights: Array) -> Array:
-    r"""How the second gradient turns a row between z, e_1 …, (nu, p, p): :math:`E[\tilde y\,\sigma''\,x_a x_b]`.
-
-    [firststep, second step, eq. 5]; without a first step it is :math:`2 c_2 E M`, which a test checks.
-    """
-    z, weights = gauss_hermite(SAMPLE_NODES)
-    mean, curved = _slopes(problem, first, z)
-    beside = first.asides.shape[2]
-    blocks = tuple(b for b in product(range(3), repeat=beside) if sum(b) <= 2)
-    parts = label_parts(problem.teacher, first.cosines[:1], first.asides[:1], z[None], blocks)[0][0].copy()
-    parts[0] -= (u_weights * u) @ mean
-
-    def part(*places: int) -> Array:
-        index = [0] * beside
-        for place in places:
-            index[place] += 1
-        return np.asarray(parts[blocks.index(tuple(index))])
-
-    found = np.empty((len(u), beside + 1, beside + 1))
-    found[:, 0, 0] = curved @ (weights * parts[0] * z**2)
-    for a in range(beside):
-        found[:, 0, a + 1] = found[:, a + 1, 0] = curved @ (weights * part(a) * z)
-        for b in range(beside):
-            # g^2 = sqrt(2) h_2(g) + 1.
-            both = math.sqrt(2) * part(a, a) + parts[0] if a == b else part(a, b)
-            found[:, a + 1, b + 1] = curved @ (weights * both)
-    return found
 
 
 def _slopes(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Array]:
