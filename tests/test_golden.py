@@ -127,6 +127,7 @@ ADDED = {
         "radial_parts",
         lambda problem, kept: (2 * float(problem.activation.hermite(3)[2]) * (kept == "structured"), 0.0),
     ),
+    "a spike that grows with the length of its row": (step_law, "length_pull", lambda _problem, _kept: 0.0),
 }
 
 

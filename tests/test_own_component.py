@@ -7,6 +7,7 @@ from firststep import Problem, Sizes, predict
 from firststep.gaussian import gauss_hermite, length_rule, sphere_rule
 from firststep.theory import own_component
 from firststep.theory.own_component import knows_own, own_rule, radial_rule
+from firststep.theory.step_law import length_pull
 
 # Test errors with standard errors, simulated by an independent program: no step, then alpha = 0.2, 0.35, 0.5.
 CUBIC = (1.9514, 1.8995, 1.2973, 0.7720), (0.047, 0.043, 0.032, 0.027)
@@ -62,6 +63,29 @@ def test_an_activation_that_grows_like_a_cube_feels_the_length_of_each_input():
         found = predict(problem, Sizes(1200, 30, 1000), 0.0, 0.1)
         assert found.train_error[0, 0] == pytest.approx(train, rel=0.02)
         assert found.test_error[0, 0] == pytest.approx(test, rel=0.01)
+
+
+def test_a_longer_row_has_another_spike():
+    # Simulated, 48 networks from the same draws: 0.7179(36) with Gaussian rows, 0.7178(36) on the sphere.
+    errors = [
+        predict(
+            Problem("sin(x) + cos(x)/2", "h1", rows=rows, readout="constant"),
+            Sizes(911, 610, 471),
+            step_exponents=0.474,
+            ridges=0.052,
+        ).test_error[0, 0]
+        for rows in ("gaussian", "sphere")
+    ]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-3)
+    assert errors[0] == pytest.approx(0.7179, abs=2 * 0.0036)
+    # What the mean slope of a longer row is, by quadrature.
+    problem, length = Problem("sin(x) + cos(x)/2", "h1"), 1.01
+    z, weights = gauss_hermite(60)
+    slope = weights @ (np.cos(length * z) - np.sin(length * z) / 2)
+    linear = float(problem.activation.hermite(2)[1])
+    growth = length_pull(problem, "structured")
+    assert slope / linear - 1 == pytest.approx(growth * (length**2 - 1), rel=0.02)
+    assert growth < -0.4
 
 
 def test_rows_of_unit_length_have_one_length():

@@ -179,6 +179,9 @@ class Tables:
     input_bend: Array  # E_u[A3 c(U, m) psi] at the nodes of mu: what the norm of x does, (S, L, npsi, nz)
     bend_weights: Array  # shares of these nodes, (S, L)
     row_bend: Array  # E_z[A3 h] times the spread of the rows' norms, (S, nu, K)
+    length_bend: (
+        Array  # the same for the length that a row began with, which its spike knows, too, (S, nu, K)
+    )
     lean: Array  # E_z[A3 h], what a longer row does, (S, nu, K)
     leaning: Array  # covariance of a row's length with its special components, (S, nu, p)
     leaning_square: Array  # variance of the length that goes with them, (S, nu)
@@ -383,7 +386,7 @@ def tables_from(geometry: Geometry, law: StepLaw) -> Tables:
     alpha, level_weights, level_degrees = _levels(
         geometry, law, np.stack([a @ across for a in averages.by_degree[1:]], axis=1)
     )
-    row_bend, bent = _norms(geometry, law, averages.bend)
+    row_bend, length_bend, bent = _norms(geometry, law, averages)
     labels, square = _labels(geometry, law, places)
     return Tables(
         h=h,
@@ -401,6 +404,7 @@ def tables_from(geometry: Geometry, law: StepLaw) -> Tables:
         input_bend=psi_weighted.swapaxes(1, 2)[:, None] @ bent,
         bend_weights=np.broadcast_to(law.law.weights, (len(law.turn), len(law.law.weights))),
         row_bend=row_bend[..., None] * (averages.bend @ across),
+        length_bend=length_bend @ across,
         lean=averages.bend @ across,
         leaning=law.leaning,
         leaning_square=law.leaning_square,
@@ -601,18 +605,38 @@ def _thinned_law(law: RestLaw, count: int) -> tuple[Array, Array, Array]:
     return np.full_like(share, law.nodes[0]), share, weights
 
 
-def _norms(geometry: Geometry, law: StepLaw, bend: Array) -> tuple[Array, Array]:
-    """What the norms of the rows fluctuate by, (S, nu), and what the inputs' do to the means, (S, L, nu, nz)."""
+def _norms(geometry: Geometry, law: StepLaw, averages: _Averages) -> tuple[Array, Array, Array]:
+    """What the rows' norms fluctuate by, (S, nu), what their first lengths do to the means, and the inputs' norms.
+
+    The second has the shape (S, nu, nz), the third (S, L, nu, nz).
+    """
+    bend = averages.bend
+    begun = np.zeros_like(bend)
     weights, stretch = law.law.weights, law.stretch(law.law.nodes, law.law.share)
     if geometry.rest == "noise":
         fluctuation = np.full(law.excess.shape, 0.0 if geometry.problem.row_law.unit_norm else 1.0)
         bent = np.broadcast_to(bend[:, None], (len(bend), len(weights), *bend.shape[1:]))
     else:
         fluctuation = _row_fluctuation(geometry, law, stretch)
+        if law.pull is not None and law.pull.any() and geometry.own is None:
+            kept, share = _first_length(geometry, law, stretch)
+            fluctuation = fluctuation - kept**2 * share
+            slope = averages.by_degree[1] / np.sqrt(1 + law.excess)[..., None]
+            moved = law.pull[:, None, None] * slope * (law.shared @ geometry.coordinates)
+            begun = math.sqrt(share) * (kept[..., None] * bend + moved)
         # With a block of its own, the norm of x as a whole is no noise: what is left is its spread over the levels.
         common = 1.0 if geometry.highest > 1 else 0.0
         bent = bend[:, None] * (stretch - common)[..., None]
-    return np.sqrt(np.maximum(fluctuation, 0.0)), bent
+    return np.sqrt(np.maximum(fluctuation, 0.0)), begun, bent
+
+
+def _first_length(geometry: Geometry, law: StepLaw, stretch: Array) -> tuple[Array, float]:
+    """Growth of s^2 with the squared length that a row began with, (S, nu), and its variance in units of 2/d."""
+    unit = 1.0 if geometry.problem.row_law.unit_norm else 0.0
+    if is_plain(geometry.problem, geometry.sizes):
+        return law.law.weights @ stretch - law.noise / (1 + law.excess), 1.0 - unit
+    second = geometry.problem.covariance(geometry.sizes.dim).moment(2)
+    return 1 / (1 + law.excess), max(second - unit, 0.0)
 
 
 def _row_fluctuation(geometry: Geometry, law: StepLaw, stretch: Array) -> Array:

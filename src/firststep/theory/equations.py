@@ -290,8 +290,8 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
             higher @ _carried(tables, term.covariance, term.degree, neuron_mass) @ higher.swapaxes(1, 2)
         )
     # Row norms fluctuate: a random multiple of A3(u, z).
-    row_bend = tables.row_bend
-    prior[:, :basis, :basis] += 2 * ratio * row_bend.swapaxes(1, 2) @ (neuron_mass[..., None] * row_bend)
+    for bend in (tables.row_bend, tables.length_bend):
+        prior[:, :basis, :basis] += 2 * ratio * bend.swapaxes(1, 2) @ (neuron_mass[..., None] * bend)
     prior += ratio * _leaning(tables, lift, neuron_mass)
     qi = np.linalg.inv((psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2))
     own = qi + _fluctuations(geometry, tables, state, sample_mass)
@@ -398,7 +398,8 @@ def _gradient(geometry: Geometry, tables: Tables, f: Forms, fit: _Fit) -> Values
     by_sample = by_sample + 2 * npd * np.einsum("bl,blz->bz", tables.bend_weights, bent**2)
     by_neuron = ratio * (tables.special_stretch * s_nu**2).sum(axis=1)
     by_neuron = by_neuron + apply(psi.swapaxes(1, 2) @ f.qi, fit.x) ** 2
-    by_neuron = by_neuron + 2 * ratio * apply(tables.row_bend, fit.left_over[:, :basis]) ** 2
+    for bend in (tables.row_bend, tables.length_bend):
+        by_neuron = by_neuron + 2 * ratio * apply(bend, fit.left_over[:, :basis]) ** 2
     u_alpha = u.reshape(count, directions, basis) @ alpha_t
     by_neuron = by_neuron + ratio * np.einsum("buac,bau,bcu->bu", tables.special_extra, u_alpha, u_alpha)
     lean = apply(tables.lean, fit.left_over[:, :basis])

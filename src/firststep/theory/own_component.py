@@ -152,10 +152,11 @@ def opened(law: StepLaw, own: Own, dim: int) -> StepLaw:
     length = squared * (1 - xi**2 / dim) + (xi**2 - 1) / dim * law.loosening * square
     length = length + squared * lean * xi / np.sqrt(along * dim)
     cosine = law.cosines[:, :1, 0] ** 2
+    pull = np.zeros(len(law.turn)) if law.pull is None else law.pull
     scaled = np.sqrt(squared) * lean / 2 * xi**2 + law.curving * (cosine * xi**2 + 1 - cosine)
     return replace(
         law,
-        shared=_moved(law.shared, component + scaled / dim),
+        shared=_moved(law.shared * (1 + pull[:, None] * (square - 1))[..., None], component + scaled / dim),
         excess=np.maximum(length, SHORTEST_ROW**2) - 1,
         special_vectors=vectors,
         special_extra=left - smooth.special_covariance,

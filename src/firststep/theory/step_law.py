@@ -68,6 +68,8 @@ class StepLaw:
         How much more, or less, than M turns it, M lengthens a row that lies along the first coordinate.
     curving : ndarray (S, nu)
         What the gradient's part of degree two in the row adds along the first coordinate, in units of d (w·beta)^2.
+    pull : ndarray (S,) or None
+        Relative growth of the shared vector with a row's own squared length; None where that is not known.
     tilt : ndarray (S, nu, p) or None
         Where a neuron's own component along the first coordinate is known: what it has beside it for that reason.
     """
@@ -91,6 +93,7 @@ class StepLaw:
     leaning_square: Array
     loosening: Array
     curving: Array
+    pull: Array | None = None
     tilt: Array | None = None
 
     @property
@@ -206,7 +209,24 @@ def plain_step(
         leaning_square=(change**2).sum(axis=-1),
         loosening=np.outer((lengthening - 2 * turn) * matrix[:, 0, 0], u),
         curving=np.outer(push * _second_degree(problem, sizes, rest, axes[:, 0]), u),
+        pull=length_pull(problem, rest) * _step_share(along[:, 0], axes, order_one and rest != "noise"),
     )
+
+
+def length_pull(problem: Problem, rest: str) -> float:
+    r"""Relative growth of a row's spike with its squared length [firststep, radial, eq. 3].
+
+    .. math:: E\,\sigma'(\ell g) = c_1 + 3c_3(\ell^2 - 1) + \dots
+    """
+    c = problem.activation.hermite(4)
+    return 3 * float(c[3] / c[1]) if rest == "structured" and c[1] != 0 else 0.0
+
+
+def _step_share(length: Array, axes: Array, shared_before: bool) -> Array:
+    """What of the shared vector, along itself, is the step's and not W0^T a, (S,)."""
+    if not shared_before:
+        return np.ones_like(length)
+    return 1 - axes[:, 0, 1] / length
 
 
 def _second_degree(problem: Problem, sizes: Sizes, rest: str, coordinate: Array) -> Array:
@@ -422,6 +442,8 @@ def general_step(
         along=np.eye(vectors.shape[1])[0] * length[:, None],
         loosening=np.outer((lengthening - 2 * push.turn) * linear[:, 0, 0] / 2, u),
         curving=np.zeros_like(excess),
+        # With an output of order one the share of W0^T a in the shared vector would be needed.
+        pull=np.full(len(step_sizes), 0.0 if problem.output_law.order_one else length_pull(problem, rest)),
     )
 
 
