@@ -272,7 +272,7 @@ def test_outcome_to_look_at(outcome):
     assert "nan" not in html
     assert outcome.weights_top[1, 0] == 3
     assert outcome.step_exponents == pytest.approx([-math.inf, 1 / 3])
-    with pytest.raises(AttributeError, match="no 'test_error'; it has the values train_error, weights_top"):
+    with pytest.raises(AttributeError, match="no 'test_error'; there are train_error, weights_top"):
         _ = outcome.test_error
     assert pickle.loads(pickle.dumps(outcome)).rows() == outcome.rows()
 
