@@ -121,7 +121,7 @@ class LoudGradient:
     Attributes
     ----------
     along : ndarray
-        E[y B_0 l], B_0 = E[sigma'|l].
+        E[y B_0 l], B_0 = E[sigma' given l].
     beside : ndarray
         E[y B_0 g], g the teacher's coordinate beside l.
     common, common_loud : ndarray
