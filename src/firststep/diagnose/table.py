@@ -28,9 +28,9 @@ MOST_LEVELS = 20
 MOST_NAMES = 20
 # Share of the entries that must read as numbers, or dates, for a column of text to be one of them.
 MOSTLY = 0.95
-# A column that follows the target, or its order, this closely is taken for the target in other words.
+# A column that follows the target this closely is taken for the target in other words.
 LEAK = 0.9999
-# From here on it is suspected.
+# From here on, of values or of ranks, it is suspected.
 SUSPECT = 0.99
 ID_NAME = re.compile(
     r"(^|[_\s])(id|idx|index|key|uuid|guid|rowid)$|^unnamed: 0$|(?-i:[a-z]I[dD]$)", re.IGNORECASE
@@ -347,18 +347,18 @@ class _Work:
         scaled = (matrix - matrix.mean(axis=0)) / matrix.std(axis=0)
         level = (values - values.mean(axis=0)) / np.where(values.std(axis=0) > 0, values.std(axis=0), 1.0)
         kept = np.isin(np.array(names, dtype=object), list(self.keep))
-        near = _nearness(scaled, level)
-        close = (near > LEAK) & ~kept
+        straight, ranked = _nearness(scaled, level)
+        close = (straight > LEAK) & ~kept
         if close.any():
             self.notes.append(
-                f"the target in other words, left out: {_few(names, close)} (correlation above {LEAK}, of "
-                "values or of ranks; if it is known before the target is, keep it by --keep)"
+                f"the target in other words, left out: {_few(names, close)} (correlation above {LEAK}; if it is "
+                "known before the target is, keep it by --keep)"
             )
-        suspected = (near > SUSPECT) & ~close & ~kept
+        suspected = (ranked > SUSPECT) & ~close & ~kept
         if suspected.any():
             self.notes.append(
-                f"suspiciously close to the target, but used: {_few(names, suspected)} (correlation above {SUSPECT}; "
-                "if it is known only when the target is, leave it out by --drop)"
+                f"suspiciously close to the target, but used: {_few(names, suspected)} (correlation above {SUSPECT}, "
+                "of values or of ranks; if it is known only when the target is, leave it out by --drop)"
             )
         signs = np.sign(scaled[np.abs(scaled).argmax(axis=0), np.arange(scaled.shape[1])])
         seen: dict[bytes, str] = {}
@@ -377,19 +377,20 @@ class _Work:
         return matrix[:, good], tuple(np.array(names, dtype=object)[good])
 
 
-def _nearness(scaled: Array, level: Array) -> Array:
-    """Largest correlation (d,) of each column with a target, of values or, where that is high, of ranks."""
+def _nearness(scaled: Array, level: Array) -> tuple[Array, Array]:
+    """Largest correlation (d,) of each column with a target: of values, and of values or, where high, of ranks."""
     from scipy.stats import rankdata
 
-    found = np.asarray(np.abs(scaled.T @ level / len(level)).max(axis=1))
-    for place in np.flatnonzero((found > 0.5) & (found <= LEAK)):
+    straight = np.asarray(np.abs(scaled.T @ level / len(level)).max(axis=1))
+    found = straight.copy()
+    for place in np.flatnonzero((straight > 0.5) & (straight <= LEAK)):
         if len(np.unique(scaled[:, place])) < len(scaled) / 2:
             # Ranks of few values agree with those of few classes too easily to mean anything.
             continue
         ranks = rankdata(scaled[:, place])
         for column in level.T:
             found[place] = max(found[place], abs(float(np.corrcoef(ranks, rankdata(column))[0, 1])))
-    return found
+    return straight, found
 
 
 def _few(names: Sequence[str], chosen: NDArray[np.bool_]) -> str:
