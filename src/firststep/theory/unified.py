@@ -506,12 +506,11 @@ def _joined(
         ratio = np.divide(known, found, out=np.ones_like(known), where=usable)
         return np.asarray(ratio ** share[:, None])
 
-    mse, norm = moved["train_mse"] * factor("train_mse"), moved["readout_norm_squared"].copy()
-    penalty = (moved["train_error"] - moved["train_mse"]) / np.where(norm > 0, norm, 1.0)
-    norm *= factor("readout_norm_squared")
     before = moved["test_error"].copy()
-    moved["train_mse"], moved["readout_norm_squared"] = mse, norm
-    moved["train_error"] = np.minimum(mse + penalty * norm, problem.label_variance)
+    # The parts of the train error keep their shares.
+    for name in ("train_error", "train_mse", "readout_norm_squared"):
+        moved[name] *= factor("train_error")
+    moved["train_error"] = np.minimum(moved["train_error"], problem.label_variance)
     moved["test_error"] = noise + (before - noise) * factor("test_error", noise)
     moved["degrees_of_freedom"] *= factor("degrees_of_freedom")
     spread = _split(problem, before, moved["learned"])["residual_spread"]
