@@ -237,6 +237,17 @@ def test_random_features_with_few_dimensions_are_the_limit_of_small_steps(rows):
             assert plain[name] == pytest.approx(unified[name], rel=rel)
 
 
+@pytest.mark.parametrize(("samples", "exponent"), [(1000, 0.191), (400, 0.149)])
+def test_small_and_large_spikes_meet_without_a_jump(samples, exponent):
+    # Where the spike passes SMALL_SPIKE, its series gives way to quadrature.
+    problem, sizes = Problem("relu", MIXED, 0.3, "sphere"), Sizes(samples, samples // 2, 3 * samples // 4)
+    exponents = np.linspace(exponent - 0.01, exponent + 0.01, 9)
+    spikes = coefficients.spike_strength(problem, sizes, samples**exponents, "structured")
+    assert spikes[0] < coefficients.SMALL_SPIKE < spikes[-1]
+    error = predict(problem, sizes, step_exponents=exponents, ridges=0.1).test_error[:, 0]
+    assert np.abs(np.diff(error, 2)).max() < 1e-4 * error[0]
+
+
 def test_random_features_tend_to_one_degree():
     problem, far = Problem("relu", MIXED, 0.3), []
     for dim in (10**3, 10**5, 10**7):

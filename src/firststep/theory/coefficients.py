@@ -561,8 +561,9 @@ def _spikes(
         polynomial[series] = root * _spike_series(geometry, omega[series], law.excess[series])
         if geometry.highest > 1:
             bulge = (geometry.z**2 - 1) / float(geometry.sizes.dim)
+            bulging = averages.bend * law.special_covariance[..., :1, 0]
             polynomial[series] += (
-                root * ((weighted * bulge) @ averages.bend.swapaxes(1, 2) @ psi_weighted)[series]
+                root * ((weighted * bulge) @ bulging.swapaxes(1, 2) @ psi_weighted)[series]
             )
         spikes[:, 0] += polynomial
     else:
