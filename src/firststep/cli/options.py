@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from firststep.setting.declared import FIELDS
-from firststep.setting.fields import Field
+from firststep.setting.fields import Field, finite_number
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
@@ -45,9 +45,9 @@ def parse_numbers(text: str) -> tuple[float, ...]:
         parts = [part.strip() for part in item.split(":")]
         logarithmic = len(parts) == 4 and parts[0] == "log"
         if len(parts) == 1:
-            numbers.append(_number(parts[0]))
+            numbers.append(finite_number(parts[0]))
         elif len(parts) == 3 or logarithmic:
-            start, stop = _number(parts[-3]), _number(parts[-2])
+            start, stop = finite_number(parts[-3]), finite_number(parts[-2])
             count = _whole(parts[-1])
             if not 2 <= count <= MOST_NUMBERS - len(numbers):
                 raise ValueError(f"a range needs a count from 2 to {MOST_NUMBERS}, got {parts[-1]}")
@@ -64,16 +64,6 @@ def parse_numbers(text: str) -> tuple[float, ...]:
                 f"{item.strip()!r} is neither a number nor start:stop:count nor log:start:stop:count"
             )
     return tuple(numbers)
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
-    if not math.isfinite(value):
-        raise ValueError(f"{text!r} is not a finite number")
-    return value
 
 
 def _whole(text: str) -> int:
@@ -105,7 +95,7 @@ class _Parsed(ParamType):
 
 NUMBERS, NUMBER, WHOLE = (
     _Parsed("numbers", parse_numbers),
-    _Parsed("number", _number),
+    _Parsed("number", finite_number),
     _Parsed("integer", _whole),
 )
 

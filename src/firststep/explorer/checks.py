@@ -1,6 +1,5 @@
 """Values that somebody typed: accepted, or refused in the sentences of the command line."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +7,7 @@ from pydantic import ValidationError
 
 from firststep.explorer.state import State
 from firststep.setting import FIELDS, ridges_of
+from firststep.setting.fields import finite_number
 
 _READERS: dict[str, Callable[[Any], Any]] = {field.name: field.read for field in FIELDS} | {
     "ridge": ridges_of
@@ -37,7 +37,7 @@ def refusals(given: Mapping[str, str]) -> list[dict[str, str]]:
         try:
             if len(text) > LONGEST:
                 raise ValueError(f"{name} may have {LONGEST} characters, got {len(text)}")
-            values[name] = _number(text) if name in numeric else text
+            values[name] = finite_number(text) if name in numeric else text
             if name == "n_samples" and not values[name].is_integer():
                 raise ValueError(f"{text!r} is not a whole number")
             if name in _READERS:
@@ -54,16 +54,6 @@ def refusals(given: Mapping[str, str]) -> list[dict[str, str]]:
     except (ValueError, TypeError, ArithmeticError) as error:
         return [{"field": "", "sentence": str(error)}]
     return []
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
-    if not math.isfinite(value):
-        raise ValueError(f"{text!r} is not a finite number")
-    return value
 
 
 def _told(entry: Any) -> dict[str, str]:

@@ -125,6 +125,23 @@ def meanings_of(laws: Mapping[str, Any]) -> dict[str, str]:
     return {name: law.words for name, law in laws.items()}
 
 
+def finite_number(text: str) -> float:
+    """A number as somebody wrote it.
+
+    Examples
+    --------
+    >>> finite_number("1e-3")
+    0.001
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{text!r} is not a finite number")
+    return value
+
+
 def nonnegative(name: str) -> Callable[[Any], float]:
     """A reader of finite numbers that are zero or more."""
 

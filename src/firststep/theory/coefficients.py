@@ -562,9 +562,7 @@ def _spikes(
         if geometry.highest > 1:
             bulge = (geometry.z**2 - 1) / float(geometry.sizes.dim)
             bulging = averages.bend * law.special_covariance[..., :1, 0]
-            polynomial[series] += (
-                root * ((weighted * bulge) @ bulging.swapaxes(1, 2) @ psi_weighted)[series]
-            )
+            polynomial[series] += root * ((weighted * bulge) @ bulging.swapaxes(1, 2) @ psi_weighted)[series]
         spikes[:, 0] += polynomial
     else:
         by_node[:, 0] += main

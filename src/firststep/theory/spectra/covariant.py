@@ -15,41 +15,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from firststep.setting import Problem, Sizes
-from firststep.theory.coefficients import Resolution, Values, readout_rule
+from firststep.theory.coefficients import Values
 from firststep.theory.directions import grouped, loud_covariance, turned_covariance
 from firststep.theory.rest import point_law
-from firststep.theory.spectra.bulk import UNLIKELY
-from firststep.theory.spectra.two_steps import RESOLUTION, Rows, TwoStepWeights
+from firststep.theory.spectra.two_steps import Rows, TwoStepWeights
 from firststep.theory.step_law import beyond_spike, general_step, profiles_of
 
 
 class CovariantWeights(TwoStepWeights):
     """Weights after one step under any covariance [firststep, covariance, eq. 7]."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        sizes: Sizes,
-        steps: tuple[float, float],
-        rest: str,
-        resolution: Resolution = RESOLUTION,
-    ) -> None:
-        self.problem, self.sizes, self.step_size, self.rest = problem, sizes, steps[0], rest
-        self.steps, self.resolution = steps, resolution
-        u, u_weights, _ = readout_rule(problem.readout_law, resolution.readout_spacing, 0)
-        keep = u_weights * sizes.width > UNLIKELY
-        self.u, self.u_weights = u[keep], u_weights[keep] / u_weights[keep].sum()
-        values, shares, _ = grouped(problem.covariance(sizes.dim))
-        self.law = replace(point_law(2), nodes=values, weights=shares, share=np.ones_like(values))
-        self.aspect = sizes.width / sizes.dim
-        self.atom = max(0.0, 1 - sizes.dim / sizes.width)
-        self._set_rows()
-        self.mean = float(shares @ self.variance @ self.u_weights)
-
     def _set_rows(self) -> None:
         """The rows' law in typical and in special directions: v, S^(1/2) theta_a, and the coordinates of both."""
         problem, sizes, u, step = self.problem, self.sizes, self.u, self.steps[0]
+        values, shares, _ = grouped(problem.covariance(sizes.dim))
+        self.law = replace(point_law(2), nodes=values, weights=shares, share=np.ones_like(values))
         profiles, moments = profiles_of(problem, sizes)
         m, c, root = profiles.values, problem.activation.hermite(3), math.sqrt(sizes.width)
         power = 1.0 if problem.rule.plain else 0.0
@@ -65,6 +45,7 @@ class CovariantWeights(TwoStepWeights):
         spread = turn**2 * sizes.step_ratio * moments.square + noise
         louder = m ** (2 * power - 1)
         self.variance = 1 + spread * np.outer(louder, u**2)
+        self.mean = float(shares @ self.variance @ self.u_weights)
         special = (vectors * np.sqrt(profiles.masses)).transpose(1, 2, 0)
         self.special = special.reshape(-1, len(vectors))
         self.special_variance = np.tile(self.variance, (len(profiles.masses), 1))

@@ -244,7 +244,7 @@ class Follower:
     >>> problem, sizes = Problem("tanh", "identity", noise_std=0.5), Sizes(1000, 500, 750)
     >>> follow = Follower("features")
     >>> [round(follow.spectrum(problem, sizes, step).outliers[0].eigenvalue, 2) for step in (5.0, 6.0)]
-    [6.57, 8.74]
+    [6.58, 8.75]
     """
 
     def __init__(self, of: str = "features", rest: str = "structured") -> None:

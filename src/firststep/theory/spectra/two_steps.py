@@ -207,11 +207,18 @@ class TwoStepWeights(WeightBulk):
         u, u_weights, _ = readout_rule(problem.readout_law, resolution.readout_spacing, 0)
         keep = u_weights * sizes.width > UNLIKELY
         self.u, self.u_weights = u[keep], u_weights[keep] / u_weights[keep].sum()
-        self.rows = rows_after(problem, sizes, steps, rest, self.u, self.u_weights)
+        self.aspect = sizes.width / sizes.dim
+        self.atom = max(0.0, 1 - sizes.dim / sizes.width)
+        self._set_rows()
+
+    def _set_rows(self) -> None:
+        """The rows' law in typical and in special directions."""
+        setting = self.problem, self.sizes, self.steps, self.rest
+        self.rows = rows_after(*setting, self.u, self.u_weights)
         nodes, weights = np.zeros(1), np.ones(1)
-        if rest == "structured":
+        if self.rest == "structured":
             readouts = Readouts(self.u, self.u_weights)
-            nodes, weights = turn_law(problem, sizes, steps, rest, readouts, resolution.rest_levels)
+            nodes, weights = turn_law(*setting, readouts, self.resolution.rest_levels)
         self.law = replace(isotropic_law(), nodes=nodes, weights=weights, share=np.ones_like(nodes))
         bent = (1 + np.outer(nodes, self.u)) ** 2
         own = weights @ bent
@@ -219,9 +226,7 @@ class TwoStepWeights(WeightBulk):
         self.variance = bent * np.minimum(self.rows.typical / own, 1.0) + np.maximum(
             self.rows.typical - own, 0.0
         )
-        self.aspect = sizes.width / sizes.dim
         self.mean = float(self.rows.typical @ self.u_weights)
-        self.atom = max(0.0, 1 - sizes.dim / sizes.width)
 
     def finer(self) -> "TwoStepWeights | None":
         """With more nodes, where these are not at their limit."""
@@ -318,7 +323,7 @@ def critical_next_step(
     >>> problem = Problem("relu", "t1 + t1*t2", noise_std=0.3, rows="sphere")
     >>> found = critical_next_step(problem, Sizes(2000, 1000, 1500), step_exponent=0.34)
     >>> print(f"{found:.1f}")
-    5.3
+    5.1
     """
     check_whole("rank", rank, 1)
     first = float(step_sizes_of(sizes, step_size, step_exponent)[0])
