@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from firststep import Problem, Sizes, predict
+from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.theory.second_step import Plane, plane_geometry, second_gradient, second_step
+from firststep.theory.spectra.two_steps import TwoStepWeights
 from firststep.theory.step_law import general_step
 
 pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
@@ -135,3 +137,26 @@ def test_two_coordinates_carry_the_whole_curve():
     # Teacher directions are unit vectors in the special directions and the scatter beside them.
     length = (law.cosines[0] ** 2).sum(axis=1) + (law.asides[0] ** 2).sum(axis=1)
     assert np.allclose(length, 1.0)
+
+
+def test_errors_are_known_where_overlaps_are_not(monkeypatch):
+    def fails(self):
+        raise ConvergenceError("no solution", np.zeros(1), np.zeros(1))
+
+    asked = CURVED, SIZES
+    options = {"step_exponents": 0.35, "next_step_exponents": 0.35, "ridges": 0.05}
+    whole = predict(*asked, **options)
+    monkeypatch.setattr(TwoStepWeights, "above", fails)
+    found = predict(*asked, **options)
+    assert found.test_error == pytest.approx(whole.test_error)
+    assert np.isnan(found["top1_t1"]).all()
+    assert not np.isnan(whole["top1_t1"]).any()
+
+
+def test_the_bar_grows_with_the_second_step():
+    bars = [
+        float(found.test_error_bar[0, 0] / found.test_error[0, 0])
+        for exponent in (0.1, 0.5)
+        for found in [predict(CURVED, SIZES, step_exponents=0.35, next_step_exponents=exponent, ridges=0.05)]
+    ]
+    assert bars[1] > 1.3 * bars[0]

@@ -1,5 +1,6 @@
 """Predictions after sequences of steps on fresh samples: none, one or two of them [firststep, second step]."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ COMPARED = 3
 OUTLIERS = Resolution(1, 0.45, 12)
 # Share of the second degree from which on it has a sector of its own: two coordinates make it costly.
 SECOND_DEGREE = 0.05
-# Relative error of the second step's law, beyond that of one step: what its turn of the rows leaves out.
+# Relative error of the second step's law, beyond that of one step, for a step of size sqrt(N): what its turn of rows
+# leaves out.
 BAR_SECOND = 0.02
 
 
@@ -115,7 +117,13 @@ def _overlaps(problem: Problem, sizes: Sizes, taken: list[Array], rest: str) -> 
     for i in sorted(range(len(pairs)), key=pairs.__getitem__):
         bulk = TwoStepWeights(problem, sizes, pairs[i], rest, OUTLIERS)
         bulk.neighbour = before
-        for rank, outlier in enumerate(bulk.above()[:2]):
+        try:
+            above = bulk.above()[:2]
+        except ConvergenceError:
+            # Errors are known without the overlaps.
+            found[:, :, i] = np.nan
+            continue
+        for rank, outlier in enumerate(above):
             found[rank, :, i] = [outlier.overlaps[name] for name in names]
         bulk.neighbour, before = None, bulk
     return {
@@ -139,8 +147,9 @@ def _two_steps(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest
     flat = np.repeat(steps[:, 0], len(ridges)), np.tile(ridges, len(steps))
     errors = np.stack([fine[name].ravel() for name in both], axis=1)
     bars = finite_size_bars(problem, sizes, *flat, Way(rest, 1), errors)
+    second = BAR_SECOND * np.minimum(steps[:, 1:2] / math.sqrt(sizes.width), 1.0)
     for name, bar in zip(both, bars, strict=True):
-        whole = bar.reshape(fine[name].shape) ** 2 + change[name] ** 2 + BAR_SECOND**2
+        whole = bar.reshape(fine[name].shape) ** 2 + change[name] ** 2 + second**2
         fine[f"{name}_bar"] = fine[name] * np.sqrt(whole)
     return fine
 
