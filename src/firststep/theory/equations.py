@@ -276,8 +276,10 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
     special_s, special_t = _sector(alpha, neuron_mass, state.p)
     vectors = tables.special_vectors
     outer = vectors[..., :, None] * vectors[..., None, :]
-    tau = np.einsum("blac,blij->baicj", outer, special_t)
-    tau = tau.reshape(len(rho), directions * basis, directions * basis)
+    count, levels = special_t.shape[:2]
+    tau = outer.reshape(count, levels, -1).swapaxes(1, 2) @ special_t.reshape(count, levels, -1)
+    tau = tau.reshape(count, directions, directions, basis, basis).swapaxes(2, 3)
+    tau = tau.reshape(count, directions * basis, directions * basis)
     z_matrix = np.linalg.inv(np.eye(directions * basis) - tau @ _repeat(state.p, directions))
     effective = z_matrix @ tau
     # A random weight along zeta multiplies zeta itself; one along e_a multiplies an independent Gaussian.
@@ -305,7 +307,8 @@ def _leaning(tables: Tables, lift: Values, mass: Values) -> Values:
     size, directions = lift.shape[1], tables.leaning.shape[2]
     alpha = tables.by_degree[:, 0]
     # E_u[(c tau)_a alpha lean^T y], from the functions carried along each direction to the block of zeta alone.
-    crossed = np.einsum("bu,bua,buk,bul->bakl", mass, tables.leaning, alpha, tables.lean)
+    weighted = (mass[..., None] * tables.leaning).swapaxes(1, 2)[..., None] * alpha[:, None]
+    crossed = weighted.swapaxes(2, 3) @ tables.lean[:, None]
     across = lift @ crossed.reshape(count, directions * basis, basis)
     found = np.zeros((count, size, size), dtype=across.dtype)
     found[:, :, :basis] += across
