@@ -29,7 +29,8 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402 - not before the lines above
 
 from firststep import Problem, Sizes  # noqa: E402
-from firststep.simulate import Draw, _controlled, run_replica, simulate  # noqa: E402
+from firststep.results.replicas import controlled  # noqa: E402
+from firststep.simulate import Draw, run_replica, simulate  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 TEACHER, NOISE = "h1 + h2/sqrt(2)", 0.5
@@ -229,9 +230,9 @@ def standard_error(quick: bool, turns: int) -> list[dict[str, Any]]:
         late = time.process_time()
         values = run_replica(problem, sizes, [eta], ridge, replica=seed, extras="controls")
         ours.append(values["test_gain"][0, 0])
-        controls.append(values["controls"])
+        controls.append(values.controls)
         clocks += [middle - start, late - middle, time.process_time() - late]
-    corrected = _controlled(np.array(ours), np.array(controls))
+    corrected = controlled(np.array(ours), np.array(controls))
     rows = []
     rng = np.random.default_rng(0)
     contenders = ("own draws", np.array(plain), clocks[0]), ("one draw", np.array(paired), clocks[1])
