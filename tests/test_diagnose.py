@@ -306,6 +306,39 @@ def test_names_that_rows_share_and_suspicious_columns_are_recognised() -> None:
     assert "personId" not in prepare(words, "y").names
 
 
+def test_the_target_in_coarser_words_is_remarked_on() -> None:
+    rng = np.random.default_rng(3)
+    y = rng.standard_normal(200)
+    bands = np.array(["cheap", "fair", "dear"], dtype=object)[np.digitize(y, [-0.5, 0.5])]
+    strays = bands.copy()
+    strays[:2], strays[2:9] = ["dear", "cheap"], None
+    table = pd.DataFrame({"x": y + rng.standard_normal(200), "y": y}).assign(
+        band=bands,
+        noted=strays,
+        grade=np.digitize(y, [-1, 0, 1]),
+        sign=np.where(y > 0, "up", "down"),
+        site=rng.choice(["a", "b", "c"], 200),
+        rough=np.digitize(y + 0.3 * rng.standard_normal(200), [-0.5, 0.5]),
+    )
+    data = prepare(table, "y")
+    note = next(note for note in data.notes if "interval or a class" in note)
+    assert note.startswith("suspiciously close to the target, but used: band, noted, grade, sign (")
+    assert {"band=dear", "grade"} < set(data.names)
+    assert not any("interval or a class" in note for note in prepare(table, "y", keep=list(table)).notes)
+    # Of classes: each value of the column has one of them; a copy of the classes is left out, and said once.
+    named = table.drop(columns=["band", "noted", "grade", "rough"]).assign(
+        y=np.where(y > 0, "yes", "no"), code=np.digitize(y, [-1, 0, 1]).astype(str)
+    )
+    notes = prepare(named.assign(code="k" + named["code"]), "y").notes
+    assert [n.partition("(")[0] for n in notes if "interval or" in n] == [
+        "suspiciously close to the target, but used: code "
+    ]
+    assert any("the target in other words, left out: sign=up" in note for note in notes)
+    # Few rows fall into place by chance.
+    few = pd.DataFrame({"x": rng.standard_normal(20), "y": np.arange(20.0), "half": ["a"] + ["b"] * 19})
+    assert not any("suspiciously" in note for note in prepare(few, "y").notes)
+
+
 def test_a_target_of_few_whole_numbers_is_remarked_on() -> None:
     grades = frame().assign(y=np.arange(60) % 4)
     assert any("4 different whole numbers and is taken as a number" in n for n in prepare(grades, "y").notes)

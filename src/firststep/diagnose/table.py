@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firststep.arrays.checks import LARGEST_VALUE, dominant_row
+from firststep.diagnose.leaks import LEAK, SUSPECT, divides, nearness
 from firststep.gaussian import Array
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ MOST_LEVELS = 20
 MOST_NAMES = 20
 # Share of the entries that must read as numbers, or dates, for a column of text to be one of them.
 MOSTLY = 0.95
-# A column that follows the target this closely is taken for the target in other words.
-LEAK = 0.9999
-# From here on, of values or of ranks, it is suspected.
-SUSPECT = 0.99
 ID_NAME = re.compile(
     r"(^|[_\s])(id|idx|index|key|uuid|guid|rowid)$|^unnamed: 0$|(?-i:[a-z]I[dD]$)", re.IGNORECASE
 )
@@ -161,8 +158,9 @@ def prepare(inputs: Any, target: Any, keep: Sequence[str] = (), drop_missing: bo
         matrix, names = work.plain(inputs, known)
     _check_count(matrix.shape[1], "columns of numbers")
     rows, values = np.flatnonzero(known) + 1, values[known]
-    if drop_missing:
-        full = ~work.had_gap if work.had_gap is not None else np.ones(len(values), dtype=bool)
+    full = np.ones(len(values), dtype=bool)
+    if drop_missing and work.had_gap is not None:
+        full = ~work.had_gap
         if not full.all():
             work.notes.append(f"{int((~full).sum())} rows with gaps are left out, as asked")
         matrix, values, rows = matrix[full], values[full], rows[full]
@@ -174,6 +172,7 @@ def prepare(inputs: Any, target: Any, keep: Sequence[str] = (), drop_missing: bo
     if np.ptp(values, axis=0).max() <= 1e-13 * np.abs(values).max():
         raise ValueError(f"the target {name!r} is constant: there is nothing to predict")
     matrix, names = work.pruned(matrix, names, values)
+    work.divided(full, names, values)
     work.notes += [*_dominated(matrix, names, rows), *_dominated(values, target_names, rows)]
     return Table(matrix, values, names, name, classes, tuple(work.notes))
 
@@ -235,6 +234,8 @@ class _Work:
     keep: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     had_gap: NDArray[np.bool_] | None = None
+    # Columns of few values with the category of each row, -1 for a gap.
+    coarse: dict[str, NDArray[np.intp]] = field(default_factory=dict)
 
     def plain(self, inputs: Any, known: NDArray[np.bool_]) -> tuple[Array, tuple[str, ...]]:
         """A matrix of numbers, gaps filled."""
@@ -248,6 +249,7 @@ class _Work:
             raise ValueError(f"X must have two dimensions, (samples, inputs); got shape {matrix.shape}")
         columns, names = [], []
         for place, column in enumerate(matrix[known].T):
+            self._coarse(column, np.isfinite(column), f"x{place}")
             for values, name in self.filled(column, f"x{place}"):
                 columns.append(values)
                 names.append(name)
@@ -280,6 +282,7 @@ class _Work:
             elif column.dtype.kind in "biuf":
                 values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
                 found += self.filled(values, name)
+                self._coarse(values, np.isfinite(values), name)
             else:
                 found += self.text(column, name)
         if not found:
@@ -321,6 +324,7 @@ class _Work:
         if not levels:
             self.notes.append(f"{name!r} is empty and left out")
             return []
+        self._coarse(words, present, name)
         found = [((words == level) & present, f"{name}={level}") for level in levels[1:]]
         blanks = int((~present).sum())
         if blanks:
@@ -331,6 +335,26 @@ class _Work:
             many = "a column" if len(found) == 1 else f"{len(found)} columns"
             self.notes.append(f"text column {name!r} becomes {many} of 0 and 1{also}")
         return [(flags.astype(float), label) for flags, label in found]
+
+    def _coarse(self, values: NDArray[Any], present: NDArray[np.bool_], name: str) -> None:
+        """Keep the categories of a column of few values: they may be the target in coarser words."""
+        levels, codes = np.unique(values[present], return_inverse=True)
+        if 1 < len(levels) <= MOST_LEVELS and name not in self.keep:
+            self.coarse[name] = np.full(len(values), -1, dtype=np.intp)
+            self.coarse[name][present] = codes
+
+    def divided(self, rows: NDArray[np.bool_], names: Sequence[str], values: Array) -> None:
+        """Remark on columns of few values, of those used, that tell the target's interval or class."""
+        used = {name.partition("=")[0] for name in names} | set(names)
+        coarse = {name: codes[rows] for name, codes in self.coarse.items() if name in used}
+        close = np.array(
+            [divides(codes[codes >= 0], values[codes >= 0]) for codes in coarse.values()], dtype=bool
+        )
+        if close.any():
+            self.notes.append(
+                f"suspiciously close to the target, but used: {_few(list(coarse), close)} (each of its values has an "
+                "interval or a class of the target of its own; if it was made from the target, leave it out by --drop)"
+            )
 
     def _dated(self, name: str, order: str = "") -> str:
         self.notes.append(f"{name!r} holds dates{order}: it becomes a number of days")
@@ -347,7 +371,7 @@ class _Work:
         scaled = (matrix - matrix.mean(axis=0)) / matrix.std(axis=0)
         level = (values - values.mean(axis=0)) / np.where(values.std(axis=0) > 0, values.std(axis=0), 1.0)
         kept = np.isin(np.array(names, dtype=object), list(self.keep))
-        straight, ranked = _nearness(scaled, level)
+        straight, ranked = nearness(scaled, level)
         close = (straight > LEAK) & ~kept
         if close.any():
             self.notes.append(
@@ -375,22 +399,6 @@ class _Work:
                 "every input is the target in other words: there is nothing to predict from but the target itself"
             )
         return matrix[:, good], tuple(np.array(names, dtype=object)[good])
-
-
-def _nearness(scaled: Array, level: Array) -> tuple[Array, Array]:
-    """Largest correlation (d,) of each column with a target: of values, and of values or, where high, of ranks."""
-    from scipy.stats import rankdata
-
-    straight = np.asarray(np.abs(scaled.T @ level / len(level)).max(axis=1))
-    found = straight.copy()
-    for place in np.flatnonzero((straight > 0.5) & (straight <= LEAK)):
-        if len(np.unique(scaled[:, place])) < len(scaled) / 2:
-            # Ranks of few values agree with those of few classes too easily to mean anything.
-            continue
-        ranks = rankdata(scaled[:, place])
-        for column in level.T:
-            found[place] = max(found[place], abs(float(np.corrcoef(ranks, rankdata(column))[0, 1])))
-    return straight, found
 
 
 def _few(names: Sequence[str], chosen: NDArray[np.bool_]) -> str:
