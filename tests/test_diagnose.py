@@ -227,15 +227,17 @@ def test_row_numbers_leaks_and_copies_are_left_out_and_can_be_kept() -> None:
     table = frame().assign(
         customer_id=np.random.default_rng(1).permutation(60) + 1000,
         row=np.arange(60),
+        down=np.arange(60)[::-1],
         leak=lambda t: 2 * t["y"] + 1,
         again=lambda t: -3 * t["c"],
     )
     data = prepare(table, "y")
-    assert not {"customer_id", "row", "leak", "again"} & set(data.names)
+    assert not {"customer_id", "row", "down", "leak", "again"} & set(data.names)
     told = " ".join(data.notes)
     for words in (
         "'customer_id' numbers the rows",
         "'row' numbers the rows",
+        "'down' numbers the rows",
         "the target in other words, left out: leak",
         "copies of other columns are left out: again",
     ):
@@ -256,6 +258,9 @@ def test_numbers_and_dates_that_are_written_as_text() -> None:
     assert read("3,5", "-0,25") == [3.5, -0.25]
     assert read("1.234,5 €", "2 €") == [1234.5, 2]
     assert read("12 %", "7.5%") == [12, 7.5]
+    assert read("(1,200.50)", "$3.00", "(4)") == [-1200.5, 3, -4]
+    assert read("12.5 km", "-7 km", "3km") == [12.5, -7, 3]
+    assert read("12 km", "7 m", "3 km") is None
     assert read("red", "blue") is None
     days = pd.date_range("2020-01-01", periods=60)
     table = frame().assign(when=days, written=[f"{day.day:02}/{day.month:02}/{day.year}" for day in days])
@@ -586,6 +591,12 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("")
     with pytest.raises(ValueError, match="cannot be read"):
         read_table(tmp_path / "empty.csv")
+    (tmp_path / "titled.csv").write_text("Prices, 2020\n\na,b,c\n1,2,3\n4,5,6\n")
+    with pytest.raises(ValueError, match="a line stands above the names of the columns, 'Prices, 2020'"):
+        read_table(tmp_path / "titled.csv")
+    (tmp_path / "bare.csv").write_text("1.5,2\n2.5,3\n")
+    with pytest.raises(ValueError, match="write the names of the columns above the first row"):
+        prepare(read_table(tmp_path / "bare.csv"), "y")
 
 
 @pytest.mark.parametrize(
@@ -595,6 +606,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         ("a\tb\tc\n1,5\t2\tx\n2,5\t3\ty\n", "utf-8-sig"),
         ('a,b,c\n"1,5",2,x\n"2,5",3,y\n', "utf-16"),
         ("a|b|c\n1,5|2|x\n2,5|3|ü\n", "cp1252"),
+        (" a ;b;c \n1,5;2,5;3,5\n2,5;3,5;4,5\n", "utf-8"),
     ],
 )
 def test_separators_and_encodings_are_recognised(tmp_path: Path, text: str, encoding: str) -> None:

@@ -35,6 +35,9 @@ ID_NAME = re.compile(
 # Names of columns that tell who or what a row is about, also if some rows share it.
 NAMES_A_THING = re.compile(r"(^|[_\s])(id|uuid|guid)$|(?-i:[a-z]I[dD]$)", re.IGNORECASE)
 BLANK = "(blank)"
+NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+# What follows a number that is a quantity.
+UNIT = r"(?<=[\d.])\s*([A-Za-zµ°]+[²³/A-Za-z]*)$"
 # What people write into a cell that has nothing in it, besides what pandas knows.
 NOTHING = ("", "?", "-", "--", ".")
 # Whole numbers of a target that may be classes.
@@ -74,7 +77,9 @@ def read_table(path: str | PathLike[str]) -> "pd.DataFrame":
         if kind in (".parquet", ".pq"):
             return pd.read_parquet(place)
         encoding = _encoding(place)
-        return pd.read_csv(place, sep=_separator(place, encoding), encoding=encoding, skipinitialspace=True)
+        separator = _separator(place, encoding)
+        table = pd.read_csv(place, sep=separator, encoding=encoding, skipinitialspace=True)
+        return table.rename(columns=lambda name: name.strip() if isinstance(name, str) else name)
     except ImportError as error:
         if kind == ".xlsx":
             raise ImportError(
@@ -99,15 +104,25 @@ def _encoding(place: Path) -> str:
 
 
 def _separator(place: Path, encoding: str) -> str:
-    """The separator that divides the first lines into the most columns, equally many in each."""
+    """The separator that divides most of the first lines into the most columns, equally many in each."""
     with place.open(encoding=encoding) as file:
         lines = [line for line in (next(file, "") for _ in range(20)) if line.strip()]
-    best, most = ",", 0
+    # All lines alike count more than lines above the names, which decimal commas may look like.
+    best, most, above = ",", (False, 0), 0
     for separator in SEPARATORS:
         # What is quoted does not divide.
-        counts = {re.sub(r'"[^"]*"', "", line).count(separator) for line in lines}
-        if len(counts) == 1 and (count := counts.pop()) > most:
-            best, most = separator, count
+        counts = [re.sub(r'"[^"]*"', "", line).count(separator) for line in lines]
+        usual = max(set(counts), key=counts.count, default=0)
+        head = next((i for i, count in enumerate(counts) if count == usual), 0)
+        told = (head == 0, usual)
+        if usual and told > most and set(counts[head:]) == {usual} and max(counts[:head], default=0) < usual:
+            best, most, above = separator, told, head
+    if above:
+        raise ValueError(
+            f"{above} lines stand above the names of the columns, the first is {lines[0].strip()[:40]!r}: delete them"
+            if above > 1
+            else f"a line stands above the names of the columns, {lines[0].strip()[:40]!r}: delete it"
+        )
     return best
 
 
@@ -121,6 +136,8 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
     """
     close = difflib.get_close_matches(name, columns, n=1)
     meant = f" (perhaps {close[0]!r}?)" if close else ""
+    if all(re.fullmatch(NUMBER, column) for column in columns):
+        meant += ", all names are numbers: write the names of the columns above the first row"
     rest = f" … ({len(columns)} in all)" if len(columns) > MOST_NAMES else ""
     return f"there is no column {name!r}{meant}; the columns are {', '.join(columns[:MOST_NAMES])}{rest}"
 
@@ -301,8 +318,12 @@ class _Work:
         if column.nunique() < len(column):
             many = column.nunique() > MOST_LEVELS
             return "names what a row is about" if many and NAMES_A_THING.search(name) else ""
-        counts_up = whole and len(column) >= FEWEST_ROWS and bool((column.diff().iloc[1:] == 1).all())
-        return "numbers the rows" if counts_up or ID_NAME.search(name) else ""
+        if whole and len(column) >= FEWEST_ROWS:
+            # Up or down.
+            steps = np.diff(column.to_numpy(dtype=np.float64))
+            if (steps == 1).all() or (steps == -1).all():
+                return "numbers the rows"
+        return "numbers the rows" if ID_NAME.search(name) else ""
 
     def text(self, column: Any, name: str) -> list[tuple[Array, str]]:
         """A column of text or dates."""
@@ -407,7 +428,7 @@ def _few(names: Sequence[str], chosen: NDArray[np.bool_]) -> str:
 
 
 def numbers_of(words: NDArray[Any], present: NDArray[np.bool_]) -> tuple[Array | None, str]:
-    """Numbers written with currency signs, percent signs, thousands or decimal commas; None if they are not.
+    """Numbers written with currency signs, percent signs, one unit, thousands or decimal commas; None if they are not.
 
     Examples
     --------
@@ -421,6 +442,13 @@ def numbers_of(words: NDArray[Any], present: NDArray[np.bool_]) -> tuple[Array |
     what = ""
     if any(re.search(r"[$€£¥]|EUR|USD|CHF|GBP", str(word)) for word in words[present]):
         what += ", without its currency sign"
+    units = [re.search(UNIT, word) for word in bare]
+    names = {match[1] for match in units if match}
+    if len(names) == 1 and sum(match is not None for match in units) >= MOSTLY * len(bare):
+        what += f", without its unit {min(names)}"
+        bare = [re.sub(UNIT, "", word) for word in bare]
+    # Bookkeepers put what is owed into brackets.
+    bare = [re.sub(r"^\(([^-+()]+)\)$", r"-\1", word) for word in bare]
     if any("," in word for word in bare):
         grouped = sum(
             bool(re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", word)) for word in bare if "," in word
@@ -433,7 +461,7 @@ def numbers_of(words: NDArray[Any], present: NDArray[np.bool_]) -> tuple[Array |
             what += ", with decimal commas"
     result = np.full(len(words), np.nan)
     for place, word in zip(np.flatnonzero(present), bare, strict=True):
-        if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", word):
+        if re.fullmatch(NUMBER, word):
             result[place] = float(word)
     good = np.isfinite(result[present]).mean()
     return (result, what) if good >= MOSTLY else (None, "")
