@@ -119,7 +119,7 @@ ADDED = {
     "labels that n0 samples contain": (rest, "reach_of", lambda _count: rest.REACH),
     "a remainder that is larger along M's own directions": (
         rest,
-        "_noise_shares",
+        "noise_shares",
         lambda *_moments: np.array([0.0, 0.0, 1.0]),
     ),
     "the gradient's part along each row": (

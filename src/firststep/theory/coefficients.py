@@ -44,7 +44,7 @@ from firststep.theory.step_law import (
     bulk_law,
     directions_of,
     general_step,
-    is_plain,
+    keeps_matrix,
     plain_step,
 )
 
@@ -332,7 +332,7 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
 def law_of(geometry: Geometry, step_sizes: Array, rest: str) -> StepLaw:
     """The law of one step for a batch of step sizes."""
     problem, sizes = geometry.problem, geometry.sizes
-    make = plain_step if is_plain(problem, sizes) else general_step
+    make = plain_step if keeps_matrix(problem, sizes) else general_step
     law = make(problem, sizes, step_sizes, rest, geometry.u, geometry.law)
     return law if geometry.own is None else opened(law, geometry.own, sizes.dim)
 
@@ -581,7 +581,7 @@ def _levels(geometry: Geometry, law: StepLaw, by_degree: Array) -> tuple[Array, 
     dim = geometry.dim
     stretch = law.stretch(law.law.nodes, law.law.share)
     parts, weights = [np.sqrt(stretch)[..., None] * by_degree[:, :1]], [law.law.weights]
-    anisotropic = not is_plain(geometry.problem, geometry.sizes)
+    anisotropic = not keeps_matrix(geometry.problem, geometry.sizes)
     for p in range(2, geometry.highest + 1):
         nodes, share, shares = _thinned_law(law.law, FACTOR_LEVELS[anisotropic][p > 2])
         factors = law.stretch(nodes, share)
@@ -632,7 +632,7 @@ def _norms(geometry: Geometry, law: StepLaw, averages: _Averages) -> tuple[Array
 def _first_length(geometry: Geometry, law: StepLaw, stretch: Array) -> tuple[Array, float]:
     """Growth of s^2 with the squared length that a row began with, (S, nu), and its variance in units of 2/d."""
     unit = 1.0 if geometry.problem.row_law.unit_norm else 0.0
-    if is_plain(geometry.problem, geometry.sizes):
+    if keeps_matrix(geometry.problem, geometry.sizes):
         return law.law.weights @ stretch - law.noise / (1 + law.excess), 1.0 - unit
     second = geometry.problem.covariance(geometry.sizes.dim).moment(2)
     return 1 / (1 + law.excess), max(second - unit, 0.0)
@@ -642,7 +642,7 @@ def _row_fluctuation(geometry: Geometry, law: StepLaw, stretch: Array) -> Array:
     """nu(U): the variance of a row's squared norm, in units of 2 s^4/d, (S, nu) [firststep, unified, eq. 13]."""
     weights, u = law.law.weights, geometry.u
     own = law.noise / (1 + law.excess)
-    if is_plain(geometry.problem, geometry.sizes):
+    if keeps_matrix(geometry.problem, geometry.sizes):
         # M lengthens a row by another factor than it turns it: the remainder has a part along the row, too.
         surplus = (law.lengthening - 2 * law.turn)[:, None, None] * law.law.nodes[:, None] * u
         stretch = stretch + surplus / (1 + law.excess)[:, None]

@@ -129,7 +129,7 @@ def rest_law(
     share, special_share, excess = nodes, special_nodes, np.zeros((len(special[0]),) * 2)
     if power == 1 and means[2] > 0:
         covariance = noise_covariance(teacher, noise_variance, step_ratio, output, n_step_samples)
-        quadratic = _noise_shares(moments, means, step_ratio)
+        quadratic = noise_shares(moments, means, step_ratio)
         share, special_share = (np.maximum(np.polyval(quadratic, x), 0.0) for x in (nodes, special_nodes))
         mean = float(vectors[:, 0] ** 2 @ share)
         share, special_share = share / mean, special_share / mean
@@ -160,7 +160,7 @@ def reach_of(n_step_samples: int | None) -> float:
     return min(REACH, -NormalDist().inv_cdf(1 / max(n_step_samples, FEWEST_SAMPLES)))
 
 
-def _noise_shares(moments: Sequence[float], labels: Sequence[float], step_ratio: float) -> Array:
+def noise_shares(moments: Sequence[float], labels: Sequence[float], step_ratio: float) -> Array:
     r"""The remainder's variance along an eigenvector of M as a quadratic function of the eigenvalue, highest first.
 
     The remainder's covariance is :math:`\Sigma = X^\top \mathrm{diag}(y^2) X/(n_0 E y^2)`. A sample with a large

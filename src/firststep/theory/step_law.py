@@ -8,6 +8,7 @@ special directions: the coordinates, then what is left of the teacher's directio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from firststep.theory.directions import (
     turned_covariance,
 )
 from firststep.theory.label_law import label_moments
+from firststep.theory.matrix_law import several_law
 from firststep.theory.rest import RestLaw, point_law, rest_law
 
 # No row gets shorter than this: with a few neurons a readout beyond its quadrature's reach would ask for it.
@@ -127,8 +129,13 @@ def radial_parts(problem: Problem, rest: str) -> tuple[float, float]:
 
 
 def is_plain(problem: Problem, sizes: Sizes) -> bool:
-    """Whether inputs are isotropic and the teacher has one direction, so that the law of M can be kept exactly."""
-    return problem.teacher.directions == 1 and problem.covariance(sizes.dim).isotropic
+    """Whether inputs are isotropic and the teacher has one direction."""
+    return problem.teacher.directions == 1 and keeps_matrix(problem, sizes)
+
+
+def keeps_matrix(problem: Problem, sizes: Sizes) -> bool:
+    """Whether inputs are isotropic, so that the law of M can be kept exactly."""
+    return problem.covariance(sizes.dim).isotropic
 
 
 def output_of(problem: Problem, sizes: Sizes) -> tuple[float, float] | None:
@@ -141,13 +148,15 @@ def output_of(problem: Problem, sizes: Sizes) -> tuple[float, float] | None:
 
 def bulk_law(problem: Problem, sizes: Sizes, rest: str, levels: int) -> RestLaw:
     """Law of the typical directions: M's, or the covariance's."""
-    if not is_plain(problem, sizes):
+    if not keeps_matrix(problem, sizes):
         values, shares, _ = grouped(problem.covariance(sizes.dim))
         one, zero = np.ones(1), np.zeros((2, 2))
         return RestLaw(values, shares, np.zeros(1), zero[:1], 1.0, 1.0, np.ones_like(values), one, zero)
-    law = point_law(3 if problem.output_law.order_one else 2)
+    teachers = problem.teacher.directions
     if rest != "structured" or problem.label_variance == 0:
-        return law
+        return point_law(teachers + (2 if problem.output_law.order_one else 1))
+    if teachers > 1:
+        return several_law(problem, sizes, levels)
     labels = problem.teacher, problem.noise_variance, sizes.step_ratio, output_of(problem, sizes)
     # Without a part that is linear in the weights, the remainder's own covariance can be kept exactly.
     power = 1 if problem.activation.hermite(3)[2] != 0 else 2
@@ -157,11 +166,11 @@ def bulk_law(problem: Problem, sizes: Sizes, rest: str, levels: int) -> RestLaw:
 def plain_step(
     problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array, law: RestLaw
 ) -> StepLaw:
-    """One step on isotropic inputs with a teacher of one direction [firststep, unified, eqs. 1-6]."""
+    """One step on isotropic inputs [firststep, unified, eqs. 1-6]."""
     c = problem.activation.hermite(3)
     root = math.sqrt(sizes.width)
     along, axes = directions_of(problem, sizes, step_sizes, rest)
-    omega, cosine = along[:, 0] / root, axes[:, 0, 0]
+    omega, teachers = along[:, 0] / root, problem.teacher.directions
     variance = problem.label_variance + problem.output_variance(sizes)
     noise = step_sizes**2 / float(sizes.width) * sizes.step_ratio * variance * beyond_spike(problem, rest)
     turn = 2 * float(c[2]) * step_sizes / root if rest == "structured" else np.zeros_like(step_sizes)
@@ -186,8 +195,7 @@ def plain_step(
     turned = np.eye(directions) + (turn[:, None] * u)[..., None, None] * matrix[:, None]
     louder = axes @ law.noise_excess @ axes.swapaxes(1, 2)
     extra = (squared / (1 + excess))[..., None, None] * louder[:, None]
-    aside = np.zeros((len(step_sizes), 1, directions - 1))
-    aside[:, 0, 0] = np.sqrt(1 - cosine**2)
+    cosines = axes[:, :, :teachers].swapaxes(1, 2)
     push, lengthening = step_sizes / root, 2 * squared_slope * step_sizes / root
     return StepLaw(
         shared=omega[:, None, None] * u[:, None],
@@ -199,9 +207,9 @@ def plain_step(
         special_stretch=stretch(law.special_nodes, law.special_share),
         special_vectors=vectors,
         special_extra=extra,
-        cosines=cosine[:, None, None],
-        asides=aside,
-        output_turn=(axes @ _matrix_of(law)[:, 1]) if order_one else None,
+        cosines=cosines[..., :1],
+        asides=cosines[..., 1:],
+        output_turn=(axes @ _matrix_of(law)[:, teachers]) if order_one else None,
         output_parts=(1 + turn[:, None, None] * law.nodes[:, None] * u)[:, None] if order_one else None,
         along=along,
         lengthening=lengthening,
@@ -226,7 +234,7 @@ def _step_share(length: Array, axes: Array, shared_before: bool) -> Array:
     """What of the shared vector, along itself, is the step's and not W0^T a, (S,)."""
     if not shared_before:
         return np.ones_like(length)
-    return 1 - axes[:, 0, 1] / length
+    return 1 - axes[:, 0, -2] / length
 
 
 def _second_degree(problem: Problem, sizes: Sizes, rest: str, coordinate: Array) -> Array:
@@ -238,7 +246,7 @@ def _second_degree(problem: Problem, sizes: Sizes, rest: str, coordinate: Array)
 
     `coordinate` (S, p) is the first coordinate in the basis of `directions_of`.
     """
-    if rest != "structured":
+    if rest != "structured" or problem.teacher.directions > 1:
         return np.zeros(len(coordinate))
     c3, teacher = float(problem.activation.hermite(4)[3]), float(problem.teacher.hermite(4)[3])
     moments = label_moments(problem.teacher, problem.noise_variance, output_of(problem, sizes))
@@ -249,16 +257,21 @@ def _second_degree(problem: Problem, sizes: Sizes, rest: str, coordinate: Array)
 
 
 def _matrix_of(law: RestLaw) -> Array:
-    """M in the basis beta, W0^T a, w."""
+    """M in the basis beta or t_1 … t_k, W0^T a, w."""
     return np.asarray((law.special_vectors.T * law.special_nodes) @ law.special_vectors)
 
 
+@lru_cache(maxsize=64)
 def _step_direction(problem: Problem, sizes: Sizes) -> Array:
-    """b in the basis beta, (W0^T a,) w."""
-    c1, teacher = float(problem.activation.hermite(2)[1]), float(problem.teacher.hermite(2)[1])
-    signal = [teacher, -c1] if problem.output_law.order_one else [teacher]
+    """b in the basis beta or t_1 … t_k, (W0^T a,) w."""
+    c1 = float(problem.activation.hermite(2)[1])
+    signal = np.atleast_1d(problem.teacher.gradient_mean).tolist()
+    if problem.output_law.order_one:
+        signal.append(-c1)
     noise = math.sqrt(max(problem.direction_norm_squared(sizes) - sum(x * x for x in signal), 0.0))
-    return np.array([*signal, noise])
+    found = np.array([*signal, noise])
+    found.setflags(write=False)
+    return found
 
 
 def directions_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) -> tuple[Array, Array]:
@@ -276,22 +289,35 @@ def directions_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str) 
     shared : ndarray (S, p)
         v in the directions z, e1 (, e2): a neuron's component along them is U/sqrt(N) times that.
     axes : ndarray (S, p, p)
-        Rows: z, e1 (the part of beta orthogonal to z), e2; columns: beta, (W0^T a,) w.
+        Rows: z, e1 (the part of beta orthogonal to z), e2; columns: beta, (W0^T a,) w. For a teacher of several
+        directions t_1 … t_k in the place of beta.
     """
     c1 = float(problem.activation.hermite(2)[1])
     order_one = problem.output_law.order_one
     b = _step_direction(problem, sizes)
     v = c1 * step_sizes[:, None] * b
     if order_one:
-        v[:, 1] += 1.0
+        v[:, -2] += 1.0
     along = v if order_one and rest != "noise" else np.broadcast_to(b, v.shape)
     axes = np.zeros((len(v), len(b), len(b)))
     axes[:, 0] = along / np.linalg.norm(along, axis=1, keepdims=True)
-    aside = np.eye(len(b))[0] - axes[:, 0, :1] * axes[:, 0]
-    axes[:, 1] = aside / np.linalg.norm(aside, axis=1, keepdims=True)
+    for row in range(1, problem.teacher.directions + 1):
+        axes[:, row] = _beside(axes[:, :row], row - 1)
     if order_one:
-        axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
+        # What is left, seen from W0^T a or from w: without a step it is w itself.
+        left = np.stack([_beside(axes[:, :-1], place) for place in (-2, -1)])
+        first = np.linalg.norm(left[0], axis=1) >= np.linalg.norm(left[1], axis=1)
+        axes[:, -1] = np.where(first[:, None], left[0], left[1])
+    axes /= np.linalg.norm(axes, axis=2, keepdims=True)
     return np.asarray((axes @ v[..., None])[..., 0]), axes
+
+
+def _beside(axes: Array, place: int) -> Array:
+    """What the basis vector of this place has beside orthogonal axes (S, r, p), (S, p)."""
+    left = np.broadcast_to(np.eye(axes.shape[2])[place], (len(axes), axes.shape[2]))
+    for axis in axes.swapaxes(0, 1):
+        left = left - ((axis * left).sum(axis=1) / (axis * axis).sum(axis=1))[:, None] * axis
+    return left
 
 
 def profiles_of(problem: Problem, sizes: Sizes) -> tuple[Profiles, LabelMoments]:

@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from firststep.gaussian import Array, Function, function
+from firststep.gaussian import Array, function
 from firststep.results import LabelOutliers
 from firststep.setting import Problem, Sizes
-from firststep.theory.rest import normal_points, reach_of
+from firststep.theory.matrix_law import label_points
 
-# Nodes between two breaks of a normal variable, for a teacher of so many directions, and those of the noise.
-NODES, NOISE_NODES = {1: 64, 2: 16, 3: 7, 4: 4}, {1: 12, 2: 8, 3: 4, 4: 3}
 # Bisections of an interval: enough for rounding.
 HALVINGS = 60
 
@@ -61,22 +59,11 @@ def label_outliers(problem: Problem, sizes: Sizes, *, weight: Any = None) -> Lab
 
 def _sample_law(problem: Problem, sizes: Sizes, weight: Any) -> tuple[Array, Array, Array]:
     """Weighted labels (p,), the teacher's coordinates (p, k) and probabilities (p,) that stand for n0 samples."""
-    teacher, count = problem.teacher, problem.teacher.directions
-    reach = reach_of(sizes.n_step_samples)
-    kinks = teacher.kinks if isinstance(teacher, Function) else ()
-    nodes, mass = normal_points(reach, NODES[count], kinks)
-    grids = np.meshgrid(*[nodes] * count, indexing="ij")
-    points = np.stack([grid.ravel() for grid in grids], axis=1)
-    weights = np.prod(np.meshgrid(*[mass] * count, indexing="ij"), axis=0).ravel()
-    labels = np.asarray(teacher.at(points))
-    if problem.noise_std > 0:
-        noise, share = normal_points(reach, NOISE_NODES[count])
-        labels = (labels[:, None] + problem.noise_std * noise).ravel()
-        points = np.repeat(points, len(noise), axis=0)
-        weights = np.outer(weights, share).ravel()
+    found = label_points(problem, sizes, problem.noise_variance)
+    labels = found.labels
     if weight is not None:
         labels = np.asarray(function(weight)(labels))
-    return _capped(labels, weights, 1 / sizes.n_step_samples), points, weights
+    return _capped(labels, found.shares, 1 / sizes.n_step_samples), found.coordinates, found.shares
 
 
 def _capped(labels: Array, weights: Array, share: float) -> Array:

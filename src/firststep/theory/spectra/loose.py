@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from firststep.gaussian import Array
 from firststep.results import Spectrum
 from firststep.setting import Problem, Sizes
+from firststep.theory.matrix_law import edge_at, zeta_at
 from firststep.theory.rest import REACH, RestLaw, normal_points
 from firststep.theory.sectors import thinned
 from firststep.theory.step_law import is_plain
@@ -38,8 +39,6 @@ RISE = 1.1
 LAST = 0.5
 # Eigenvalues of the body that are smoothed together with the loose ones.
 SHORE = 4.0
-# The end of the law of M is found by rounds of so many parts.
-EDGE_ROUNDS, EDGE_PARTS = 15, 16
 
 
 @dataclass(frozen=True)
@@ -149,33 +148,19 @@ def _quantiles(labels: Array, weights: Array, shares: Array) -> Array:
     return np.asarray(np.interp(np.log(shares), np.log(np.maximum(above, 1e-300)), labels[order]))
 
 
-def _zeta(g: NDArray[np.complexfloating] | Array, labels: Array, weights: Array, ratio: float) -> Array:
-    """zeta at each g, and its derivative."""
-    damped = labels / (1 + ratio * np.multiply.outer(g, labels))
-    return np.stack([damped @ weights - 1 / g, -ratio * (damped**2 @ weights) + 1 / g**2])
-
-
 def _places(labels: Array, weights: Array, ends: Array, ratio: float) -> Array:
     """m(y) for labels beyond all others, from the largest down; inside the bulk of M they stay at its edge."""
     places = np.full(len(ends), math.nan)
     positive = ends > max(float(labels.max()), 0.0) * (1 + 1e-9)
-    value, slope = _zeta(-1 / (ratio * ends[positive]), labels, weights, ratio)
+    value, slope = zeta_at(-1 / (ratio * ends[positive]), labels, weights, ratio)
     places[positive] = np.where(slope > 0, value, math.nan)
     edge = _edge(labels, weights, ratio)
     return np.asarray(np.maximum.accumulate(np.where(np.isfinite(places), places, edge)[::-1])[::-1])
 
 
 def _edge(labels: Array, weights: Array, ratio: float) -> float:
-    """Upper end of the law: where zeta has its last extremum."""
-    top = max(float(labels.max()), 0.0)
-    high = -1e-9
-    low = -1 / (ratio * top) * (1 - 1e-9) if top > 0 else -1e9
-    for _ in range(EDGE_ROUNDS):
-        # In the logarithm of -g: the derivative changes its sign once.
-        inside = -np.geomspace(-high, -low, EDGE_PARTS + 1)
-        rising = int((_zeta(inside[1:-1], labels, weights, ratio)[1] > 0).sum())
-        high, low = float(inside[rising]), float(inside[rising + 1])
-    return float(_zeta(np.array([high]), labels, weights, ratio)[0, 0])
+    """Upper end of the law."""
+    return float(zeta_at(np.array([edge_at(labels, weights, ratio)]), labels, weights, ratio)[0][0])
 
 
 def matrix_law(labels: Array, weights: Array, ratio: float) -> tuple[Array, Array]:
@@ -188,7 +173,7 @@ def matrix_law(labels: Array, weights: Array, ratio: float) -> tuple[Array, Arra
     for distance in DISTANCES:
         target = x + 1j * distance * width
         for _ in range(40):
-            value, slope = _zeta(g, labels, weights, ratio)
+            value, slope = zeta_at(g, labels, weights, ratio)
             step = (target - value) / slope
             moved = g + step
             # A step that leaves the half plane is replaced by one of the plain iteration.
