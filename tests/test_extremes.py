@@ -33,6 +33,12 @@ def test_one_neuron_with_an_output_of_order_one(problem: Problem, sizes: Sizes, 
             Sizes(78, 37, 16),
             0.8,
         ),
+        (Problem("x + 0.3*h3", "t1 + t1*t2", rows="sphere"), Sizes(11932, 203, 161), 1e-8),
+        (
+            Problem("erf", "t1 + t1*t2", 0.1, "sphere", readout="constant", inputs="power(0.5)"),
+            Sizes(2413, 85, 18641),
+            1e-6,
+        ),
     ],
 )
 def test_an_output_of_order_one_joins_no_step(
@@ -52,10 +58,36 @@ def test_an_output_of_order_one_joins_no_step(
     total = found.values["train_mse"] + ridge * found.values["readout_norm_squared"]
     np.testing.assert_allclose(total, found.train_error, rtol=1e-12)
     share = unified.start_share(problem, sizes, np.array(steps))
-    monkeypatch.setattr(unified, "FEW", 0)
+    monkeypatch.setattr(unified, "start_share", lambda problem, sizes, steps: np.zeros(len(steps)))
     assert jump() > 1e-3
     plain = predict(problem, sizes, steps, [ridge])
     np.testing.assert_allclose(found.test_error[share == 0], plain.test_error[share == 0], rtol=1e-12)
+
+
+def test_a_spike_far_above_the_bulk_is_resolved() -> None:
+    problem = Problem(
+        "h1 + h2 + 0.2*h3", "h1 + h3/6", 0.0, "sphere", "rademacher", "order_one", inputs="power(1)"
+    )
+    found = predict(problem, Sizes(2931, 23650, 15429, 140547), [2.4041440124533118], [0.98])
+    # The same at four times as many nodes of z.
+    assert found.test_error[0, 0] == pytest.approx(98.437, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "rows", "inputs", "sizes", "step"),
+    [
+        ("h1 + h3/6", "sphere", "isotropic", Sizes(58, 4409, 2), 6.2),
+        ("sin(2*x)", "gaussian", "power(0.5)", Sizes(114851, 2477571, 9599), 757.22),
+    ],
+)
+def test_starts_that_are_decades_away(
+    teacher: str, rows: str, inputs: str, sizes: Sizes, step: float
+) -> None:
+    problem = Problem("x + 0.3*h3", teacher, 30.0, rows, inputs=inputs)
+    huge = 1e12 * sizes.width * (30 * step) ** 6
+    found = predict(problem, sizes, [0.0, 1e-9, step], [0.4, huge])
+    np.testing.assert_allclose(found.test_error[:, 1], problem.label_variance, rtol=1e-6)
+    assert np.isfinite(found.test_error).all()
 
 
 def test_rows_that_a_covariance_stretches_are_no_polynomials_of_the_readout() -> None:

@@ -43,6 +43,21 @@ def test_the_last_step_is_taken_for_free():
     assert abs(loose.value[0, 0] - root(shift)[0]) < 1e-8 < loose.residual[0] + 1e-4
 
 
+def test_a_point_without_a_newton_step_goes_on_by_the_map_alone():
+    """The others of its batch do not notice."""
+    shift = np.array([1.0, 2.0, 3.0])
+    newton, plain = golden(shift)
+
+    def singular(x, index):
+        if (x < 0.05).any():
+            raise np.linalg.LinAlgError("Singular matrix")
+        return newton(x, index)
+
+    start = np.array([[1.0], [0.01], [1.0]])
+    found = solve(Equations(singular, plain), start, plain_rounds=0)
+    assert np.allclose(found.value[:, 0], root(shift), rtol=1e-11)
+
+
 def test_a_lost_newton_is_rescued():
     shift = np.array([1.0, 2.0])
     newton, plain = golden(shift)

@@ -66,6 +66,20 @@ class Equations:
     remedy: str = "raise ridge"
 
 
+def _newton_steps(equations: Equations, values: Values, index: NDArray[np.intp]) -> tuple[Values, Values]:
+    """Newton steps and residuals; none, and an infinite residual, where there is no such step."""
+    try:
+        # A start far away may divide by zero or overflow.
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            return equations.newton_step(values, index)
+    except np.linalg.LinAlgError:
+        if len(index) == 1:
+            return np.zeros_like(values), np.full(1, np.inf)
+        parts = np.array_split(np.arange(len(index)), 2)
+        found = [_newton_steps(equations, values[part], index[part]) for part in parts]
+        return np.concatenate([steps for steps, _ in found]), np.concatenate([left for _, left in found])
+
+
 def solve(
     equations: Equations,
     start: Values,
@@ -113,7 +127,7 @@ def solve(
     poor = np.zeros(count, dtype=int)
     iterations = 0
     for iterations in range(1, max_iter + 1):
-        steps, current = equations.newton_step(value[index], index)
+        steps, current = _newton_steps(equations, value[index], index)
         current = np.where(np.isfinite(current), current, np.inf)
         worse = current > 2 * residual[index]
         better = current < residual[index]
@@ -127,9 +141,11 @@ def solve(
             shrink = np.minimum(1.0, LONGEST_STEP / size)
         moved = value[index] * np.exp(np.nan_to_num(steps) * np.nan_to_num(shrink)[:, None])
         # Two rises in a row: go back to the best point and let the monotone map work for a while.
-        lost = (poor[index] >= 2) | ~np.isfinite(moved).all(axis=1)
+        lost = (poor[index] >= 2) | ~np.isfinite(moved).all(axis=1) | ~np.isfinite(current)
         if lost.any():
-            rescued = best[index[lost]]
+            # Where no step was ever possible, the map goes on from where it is.
+            known = np.isfinite(residual[index[lost]])
+            rescued = np.where(known[:, None], best[index[lost]], value[index[lost]])
             for _ in range(PLAIN_ROUNDS):
                 rescued = equations.plain_step(rescued, index[lost])
             moved[lost] = rescued

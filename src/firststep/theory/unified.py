@@ -77,7 +77,11 @@ LADDER = (
     Resolution(60, 0.21, 16),
     Resolution(90, 0.15, 20),
     Resolution(135, 0.11, 24),
+    Resolution(200, 0.08, 28),
+    Resolution(300, 0.06, 32),
 )
+# From this rung on only those points are refined that would be refused otherwise.
+LAST_USUAL = 7
 # A point whose rows have changed by this much starts on the next rung: below it would not settle.
 RUNGS = (0.1, 0.3, 0.6)
 # Points solved together: keeps the largest temporary near 30 MB.
@@ -177,7 +181,9 @@ def _level(geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _
             start, plain_rounds = first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
         found = solve_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
         rounds = max(rounds, found.iterations)
-        answer = answer_at(geometry, tables, found.value)
+        # A rung that is too coarse for a spike may have no answer; of the last one it is checked.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            answer = answer_at(geometry, tables, found.value)
         left = residual_of(geometry, answer.state, ridge)
         if left.max() > RESIDUAL:
             refined = _refined(geometry, tables, ridge, found.value)
@@ -285,7 +291,7 @@ def _solve_all(
                 old, new = _errors(before.numbers), _errors(now.numbers)
                 change = (np.abs(new - old) / np.maximum(np.abs(old), rounding)).max(axis=1)
                 error[pending] = change
-                done = change <= wanted
+                done = change <= (wanted if step < LAST_USUAL else accepted)
             else:
                 done = np.full(len(pending), unchecked)
                 neighbours = now
@@ -417,9 +423,10 @@ def solve(
     points, way = _settled(problem, sizes, flat_steps, flat_ridges, way, tolerance)
     # No step comes first.
     still, moved = np.split(points.numbers.reshape(len(steps), len(ridges)), [1])
-    if problem.output_law.order_one and min(sizes.dim, sizes.width) < FEW:
+    # The theory of proportional sizes, asked for by its degree, leaves out terms of order 1/d as it stands.
+    if degrees is None and (share := start_share(problem, sizes, step_sizes)).any():
         start = _solve_all(problem, sizes, 0 * ridges + SMALLEST_STEP, ridges, way, tolerance).numbers
-        moved = _joined(problem, still[0], start, moved, start_share(problem, sizes, step_sizes))
+        moved = _joined(problem, still[0], start, moved, share)
     values = {name: moved[name] for name in FITTED}
     values |= {f"{k}_gain": still[f"{k}_error"] - moved[f"{k}_error"] for k in ("train", "test")}
     along = moved["learned"]
@@ -431,9 +438,8 @@ def solve(
     for name, bar in zip(("train_error", "test_error"), bars, strict=True):
         values[f"{name}_bar"] = bar.reshape(len(steps), len(ridges))[1:] * values[name]
     values |= _direction(problem, sizes)
-    error = points.error.reshape(len(steps), len(ridges))[1:]
-    level = points.level.reshape(len(steps), len(ridges))[1:]
-    wide = bars[1].reshape(len(steps), len(ridges))[1:]
+    error, wide = (one.reshape(len(steps), -1)[1:] for one in (points.error, bars[1]))
+    level = points.level.reshape(len(steps), -1)[1:]
     aim = tolerance or _aim(knows_own(problem, sizes, way.highest, rest))
     return Outcome(
         problem,
@@ -459,14 +465,12 @@ def solve(
 
 # A step of this size moves nothing.
 SMALLEST_STEP = 1e-12
-# With fewer dimensions or neurons than this, what the equations leave out at no step is more than a percent.
-FEW = 50
 
 
 def start_share(problem: Problem, sizes: Sizes, step_sizes: Array) -> Array:
     r"""Squared cosine between :math:`W_0^\top a` and what the neurons share after a step, (S,).
 
-    0 once it has turned, and without a step, where the initial output plays no part.
+    0 once it has turned, and without a step or an initial output of order one, where it plays no part.
 
     Examples
     --------
@@ -475,6 +479,8 @@ def start_share(problem: Problem, sizes: Sizes, step_sizes: Array) -> Array:
     >>> print(start_share(setting, Sizes(1000, 500, 750), np.array([0.0, 1e-6, 1.0, 4.0])).round(2))
     [0.   1.   0.57 0.  ]
     """
+    if not problem.output_law.order_one:
+        return np.zeros(len(step_sizes))
     c1 = float(problem.activation.hermite(2)[1])
     left = np.maximum(1 - step_sizes * c1**2, 0.0)
     added = (step_sizes * c1) ** 2 * max(problem.direction_norm_squared(sizes) - c1**2, 0.0)
