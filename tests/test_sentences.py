@@ -8,9 +8,19 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from firststep import Problem, Sizes, diagnose, predict, predict_spectrum, simulate, simulate_spectrum
+from firststep import (
+    Problem,
+    Sizes,
+    diagnose,
+    function,
+    predict,
+    predict_spectrum,
+    simulate,
+    simulate_spectrum,
+)
 from firststep.cli.app import main
 from firststep.cli.output import sentence
+from firststep.setting import OutsideTheoryWarning
 
 pytest.importorskip("pydantic")
 
@@ -146,3 +156,17 @@ def test_a_drawn_spectrum_that_does_not_fit_is_refused_before_it_is_drawn() -> N
             MemoryError, match=r"a drawn spectrum of .* would take about .* GiB and .* available"
         ):
             simulate_spectrum(Problem("relu", "h1"), Sizes(10**6, 10**6, 10**6), 1.0, of=of)
+
+
+def test_callables_are_named_in_sentences_without_the_prefix_for_programs() -> None:
+    def bent(x: np.ndarray) -> np.ndarray:
+        return x**2
+
+    problem = Problem(np.tanh, bent)
+    assert problem.teacher.spec == "callable:bent"
+    sizes = Sizes(200, 100, 150)
+    with pytest.warns(OutsideTheoryWarning, match="the teacher bent has no linear part"):
+        outcome = predict(problem, sizes, step_exponents=0.2, ridges=0.1)
+    assert not any("callable:" in note for note in outcome.notes)
+    with pytest.raises(ValueError, match=r"^the activation flat is constant: "):
+        Problem(function(lambda x: 0 * x + 1, name="flat"), "h1")

@@ -460,7 +460,7 @@ def _mixed_degree(scaled: ScaledActivation, teacher: MultiFunction, cosines: Arr
         if total * float(np.max(sizes ** (degree + 1) * np.sqrt(left[degree]))) <= MIXED_TOLERANCE:
             return degree
     raise NoPopulationError(
-        f"the series of {teacher.spec} converges too slowly at cosine {float(sizes.max()):.4f}"
+        f"the series of {teacher.label} converges too slowly at cosine {float(sizes.max()):.4f}"
     )
 
 
@@ -540,7 +540,7 @@ def _enough_series(scaled: ScaledActivation, largest: float) -> Array:
     enough = _enough(series, scaled.variance, largest)
     if largest >= 1 or not len(enough):
         raise NoPopulationError(
-            f"{scaled.activation.spec} has no closed form and its series no fast convergence "
+            f"{scaled.activation.label} has no closed form and its series no fast convergence "
             f"at cosine {largest:.4f}"
         )
     return enough

@@ -86,6 +86,11 @@ class Function:
     _origin: tuple[Any, ...]
     _cache: dict[Any, Any] = field(default_factory=dict)
 
+    @property
+    def label(self) -> str:
+        """The spec for people: without the prefix that tells programs that text cannot bring a callable back."""
+        return self.spec.removeprefix("callable:")
+
     def __repr__(self) -> str:
         return f"Function({self.spec!r}, {'centred' if self.centred else 'not centred'})"
 
@@ -372,7 +377,7 @@ class Function:
         """
         if self._shape.product is None:
             raise ValueError(
-                f"{self.spec} has no closed-form covariance: sum over degrees of hermite_of_scaled instead"
+                f"{self.label} has no closed-form covariance: sum over degrees of hermite_of_scaled instead"
             )
         left, middle, right = (np.asarray(v, dtype=np.float64) for v in (v1, cov, v2))
         if not ((left >= 0).all() and (right >= 0).all()):
@@ -637,9 +642,9 @@ def _check_slope(made: Function, *, given: bool) -> None:
     off = float(np.abs(made.derivative(points) - guess).max())
     if given and not off <= 1e-2 * size:
         raise ValueError(
-            f"the derivative given for {made.spec} is not its derivative: it is off by {off:.2g}"
+            f"the derivative given for {made.label} is not its derivative: it is off by {off:.2g}"
         )
     if not given and not off <= 1e-7 * size:
         raise ValueError(
-            f"{made.spec} varies too fast for a numerical derivative: write function(f, derivative=…)"
+            f"{made.label} varies too fast for a numerical derivative: write function(f, derivative=…)"
         )

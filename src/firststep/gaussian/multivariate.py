@@ -223,6 +223,11 @@ class MultiFunction:
     _origin: tuple[Any, ...]
     _cache: dict[Any, Any] = field(default_factory=dict)
 
+    @property
+    def label(self) -> str:
+        """The spec for people: without the prefix that tells programs that text cannot bring a callable back."""
+        return self.spec.removeprefix("callable:")
+
     def __repr__(self) -> str:
         return f"MultiFunction({self.spec!r}, {'centred' if self.centred else 'not centred'})"
 
@@ -239,14 +244,14 @@ class MultiFunction:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"{name!r} is defined for teachers of one direction; {self.spec} has {self.directions}"
+            f"{name!r} is defined for teachers of one direction; {self.label} has {self.directions}"
         )
 
     def __call__(self, points: Any) -> Any:
         """Values s(t) (n,) at points (n, k), less the mean if the function is centred."""
         array = _floating(points)
         if array.ndim != 2 or array.shape[1] != self.directions:
-            raise ValueError(f"{self.spec} takes points (n, {self.directions}), got shape {array.shape}")
+            raise ValueError(f"{self.label} takes points (n, {self.directions}), got shape {array.shape}")
         values = np.asarray(self._call([array[:, i] for i in range(self.directions)]))
         values = np.array(np.broadcast_to(values, len(array)), dtype=array.dtype)
         if self.centred:
@@ -268,7 +273,7 @@ class MultiFunction:
         found = tuple(int(a) for a in index)
         if len(found) != self.directions or min(found) < 0 or sum(found) > MAX_DEGREE:
             raise ValueError(
-                f"a multi-index of {self.spec} has {self.directions} degrees of sum at most {MAX_DEGREE}, got {index}"
+                f"a multi-index of {self.label} has {self.directions} degrees of sum at most {MAX_DEGREE}, got {index}"
             )
         return 0.0 if self.centred and not any(found) else self._coefficient(found)
 
@@ -364,7 +369,7 @@ class MultiFunction:
             result[:1] = 0.0 if self.centred else self.mean
             if count > 2:
                 raise ValueError(
-                    f"the teacher {self.spec} has no linear part: one step sees no direction along which it "
+                    f"the teacher {self.label} has no linear part: one step sees no direction along which it "
                     f"could be expanded to degree {count - 1}"
                 )
             return result

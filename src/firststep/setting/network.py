@@ -77,7 +77,9 @@ def _activation(value: Any) -> "Function":
     # An activation without a usable derivative cannot take a gradient step.
     found.derivative(np.array([0.5]))
     if found.tail(1) <= 1e-24:
-        raise ValueError(f"the activation {found.spec} is constant: its features say nothing about the input")
+        raise ValueError(
+            f"the activation {found.label} is constant: its features say nothing about the input"
+        )
     return found
 
 

@@ -244,17 +244,19 @@ class Problem:
             found += self.teacher.what_steps_see()
         if abs(c_star[1]) < NEGLIGIBLE:
             found.append(
-                f"the teacher {self.teacher.spec} has no linear part (c*_1 = 0): "
+                f"the teacher {self.teacher.label} has no linear part (c*_1 = 0): "
                 "one gradient step learns nothing about it"
             )
         if abs(c[1]) < NEGLIGIBLE:
             found.append(
-                f"the activation {self.activation.spec} has no linear part (c_1 = 0): the gradient has no rank-one part"
+                f"the activation {self.activation.label} has no linear part (c_1 = 0): "
+                "the gradient has no rank-one part"
             )
         for word, what in (("activation", self.activation), ("teacher", self.teacher)):
             if abs(what.hermite(1)[0]) > NEGLIGIBLE:
                 found.append(
-                    f"the {word} {what.spec} has mean {what.hermite(1)[0]:.3g}; the theory assumes 0: leave centre=True"
+                    f"the {word} {what.label} has mean {what.hermite(1)[0]:.3g}; "
+                    "the theory assumes 0: leave centre=True"
                 )
         if sizes is not None:
             ratios = {"d/n": sizes.sample_ratio, "d/N": sizes.width_ratio, "d/n0": sizes.step_ratio}

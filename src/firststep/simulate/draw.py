@@ -89,7 +89,7 @@ class Draw:
         raw = self._stream("beta").standard_normal((self.problem.teacher.directions, self.sizes.dim))
         if len(raw) > self.sizes.dim:
             raise ValueError(
-                f"{self.problem.teacher.spec} has {len(raw)} directions, more than dim={self.sizes.dim}"
+                f"{self.problem.teacher.label} has {len(raw)} directions, more than dim={self.sizes.dim}"
             )
         if not self.covariance.typical:
             return _shared_out(raw, self.covariance).T
