@@ -71,7 +71,8 @@ def test_without_a_step_coefficients_are_those_of_the_activation(activation, rea
     linear = np.zeros(tables.h.shape[1])
     linear[0] = c[1]
     assert not differs(tables.by_degree[0, 0], linear)
-    assert not differs(tables.alpha[0], linear)
+    assert not differs(tables.carried[0, 0], linear)
+    assert not differs(tables.stretch, 1.0)
     assert not differs(tables.spread, problem.activation.tail(2))
     assert not differs(tables.lean[0, :, 0], c[2])
     assert not differs(tables.spikes, 0.0)
@@ -156,7 +157,8 @@ def test_a_louder_activation_with_a_smaller_step_is_the_same_network_scaled(rest
     two = made(Problem("3*tanh(x)", MIXED), step=2.0 / 3, degrees=8, rest=rest)[2]
     powers = {"h": 0, "psi": 0, "special_stretch": 0, "special_vectors": 0, "special_extra": 0, "labels": 0}
     powers |= {
-        "alpha": 1,
+        "carried": 1,
+        "stretch": 0,
         "spikes": 1,
         "input_bend": 1,
         "row_bend": 1,
@@ -235,7 +237,7 @@ def test_half_of_the_nodes_are_enough_where_signs_do_not_matter(readout):
     assert not differs(found, activation.gaussian_averages(uneven, shift)[1], 1e-13)
 
 
-@pytest.mark.parametrize("table", ["alpha", "by_degree", "spread", "lean", "spikes", "labels"])
+@pytest.mark.parametrize("table", ["carried", "stretch", "by_degree", "spread", "lean", "spikes", "labels"])
 def test_a_wrong_entry_of_a_table_is_found(table):
     problem, highest = CASES["relu"]
     tables = made(problem, highest=highest)[2]

@@ -62,6 +62,12 @@ def anywhere(geometry):
     return values
 
 
+def at_levels(tables):
+    """alpha times the root of c(U, m) at each level, (B, L, nu, K)."""
+    of_degree = tables.carried[:, [degree - 1 for degree in tables.level_degrees]]
+    return np.sqrt(tables.stretch)[..., None] * of_degree
+
+
 def residuals(geometry, tables, values, floor):
     """Relative residuals of both equations, (1, nz + nu)."""
     nz = len(geometry.z)
@@ -223,6 +229,7 @@ def test_scatter_is_the_derivative_of_q_along_a_penalty_on_a_degree(name, monkey
     geometry, tables, floor, values = solved(name)
     plain, degrees = equations.state_at, np.array(tables.level_degrees)
     h, mu, uw = tables.h, tables.level_weights, geometry.u_weights
+    alpha = at_levels(tables)
 
     def with_penalty(degree):
         """Both equations with P + epsilon in the levels of one degree; beyond them all, with epsilon in delta."""
@@ -234,10 +241,10 @@ def test_scatter_is_the_derivative_of_q_along_a_penalty_on_a_degree(name, monkey
                 return dataclasses.replace(state, delta=state.delta + beyond)
             more = 1j * STEP * (degrees == degree)[None, :, None, None] * np.eye(h.shape[1])
             p = state.p[:, None] + more
-            b = np.einsum("blui,bu,bluj->blij", tables.alpha, uw * y, tables.alpha)
+            b = np.einsum("blui,bu,bluj->blij", alpha, uw * y, alpha)
             s = np.linalg.inv(np.eye(h.shape[1]) + b @ p)
             bulk = state.bulk + np.einsum("bl,blij,biz,bjz->bz", mu, s @ b - state.t, h, h)
-            forms = np.einsum("bl,blui,blij,bluj->bu", mu, tables.alpha, p @ s - state.x, tables.alpha)
+            forms = np.einsum("bl,blui,blij,bluj->bu", mu, alpha, p @ s - state.x, alpha)
             return dataclasses.replace(state, bulk=bulk, delta=state.delta + forms / geometry.neurons_per_dim)
 
         return state_at

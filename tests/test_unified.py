@@ -314,6 +314,28 @@ def test_claimed_accuracy_is_honest(activation):
     assert found.details["residual"] <= unified.RESIDUAL
 
 
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_points_of_a_grid_are_what_they_are_alone(activation, monkeypatch):
+    setting, sizes = Problem(activation, "h1 + h2/sqrt(2)", 0.5), Sizes(1000, 500, 750)
+    exponents, ridges = np.linspace(0.02, 0.5, 13), np.geomspace(1e-3, 1, 7)
+    calls = []
+    level = unified._Ladder.level
+    monkeypatch.setattr(
+        unified._Ladder,
+        "level",
+        lambda ladder, rung, steps, *rest: (calls.append(len(steps)), level(ladder, rung, steps, *rest))[1],
+    )
+    grid = predict(setting, sizes, step_exponents=exponents, ridges=ridges)
+    solved = sum(calls)
+    monkeypatch.setattr(unified, "MOST_LEADING", 0.0)
+    alone = predict(setting, sizes, step_exponents=exponents, ridges=ridges)
+    for name in ("train_error", "test_error"):
+        np.testing.assert_allclose(grid[name], alone[name], rtol=3 * unified.TOLERANCE)
+    # Most points are solved once instead of twice.
+    assert solved < 0.75 * (sum(calls) - solved)
+    assert (grid.details["relative_error"] <= unified.TOLERANCE).mean() > 0.9
+
+
 def test_failure_raises_with_the_remedy(monkeypatch):
     monkeypatch.setattr(unified, "LADDER", unified.LADDER[:4])
     with pytest.raises(ConvergenceError, match=r"only stable to .* at step_size=31.6.*pass tolerance=1e-"):

@@ -168,10 +168,11 @@ class Tables:
     shifts: Array  # multiplication by products of Hermite polynomials of zeta among them, (S, J, K, K)
     psi: Array  # orthonormal functions of U, the constant first, (S, npsi, nu)
     spread: Array  # A_>^2, what is left beyond degree P, (S, nu, nz)
-    alpha: Array  # at each level of each degree, times the root of its variance and of d/D_p, (S, L, nu, K)
+    carried: Array  # alpha of each degree, given the norm of x where that is known, (S, P, nu, K)
+    stretch: Array  # c(U, m) at each level of each degree, times d/D_p, (S, L, nu)
     level_weights: Array  # share of each level times D_p/d, (S, L)
     level_degrees: tuple[int, ...]  # p of each level
-    by_degree: Array  # alpha_p itself, (S, P, nu, K)
+    by_degree: Array  # alpha_p whatever the norm of x, (S, P, nu, K)
     special_stretch: Array  # c(U, m) at the special nodes, (S, L', nu)
     special_vectors: Array  # the matrix-valued law in the special directions, (S, L', p)
     special_extra: Array  # what the covariance has there besides, (S, nu, p, p)
@@ -198,6 +199,16 @@ class Tables:
     priors: tuple[PriorTerm, ...]
 
     norm_start: int  # first block that carries the norm of x
+
+    @property
+    def sectors(self) -> list[tuple[Array, slice]]:
+        """alpha of each degree, (S, nu, K), and where its levels stand."""
+        found, start = [], 0
+        for p in range(self.carried.shape[1]):
+            end = start + self.level_degrees.count(p + 1)
+            found.append((self.carried[:, p], slice(start, end)))
+            start = end
+        return found
 
     @property
     def cosine(self) -> Array:
@@ -383,9 +394,7 @@ def tables_from(geometry: Geometry, law: StepLaw) -> Tables:
         powers = _output_powers(geometry) @ psi_weighted
         output_powers = powers if geometry.rest != "noise" else np.zeros_like(powers[:, :1])
     across = weighted.swapaxes(1, 2)
-    alpha, level_weights, level_degrees = _levels(
-        geometry, law, np.stack([a @ across for a in averages.by_degree[1:]], axis=1)
-    )
+    stretch, level_weights, level_degrees = _levels(geometry, law)
     row_bend, length_bend, bent = _norms(geometry, law, averages)
     labels, square = _labels(geometry, law, places)
     return Tables(
@@ -393,7 +402,8 @@ def tables_from(geometry: Geometry, law: StepLaw) -> Tables:
         shifts=places.shifts(geometry.coordinates, h, weighted),
         psi=psi,
         spread=averages.spread,
-        alpha=alpha,
+        carried=np.stack([a @ across for a in averages.by_degree[1:]], axis=1),
+        stretch=stretch,
         level_weights=level_weights,
         level_degrees=level_degrees,
         by_degree=np.stack([a @ across for a in averages.beside[1:]], axis=1),
@@ -576,11 +586,11 @@ def _spikes(
 FACTOR_LEVELS = {False: (3, 2), True: (6, 3)}
 
 
-def _levels(geometry: Geometry, law: StepLaw, by_degree: Array) -> tuple[Array, Array, tuple[int, ...]]:
-    """alpha at the levels of every degree, the levels' weights and their degrees [firststep, degrees, eq. 3]."""
+def _levels(geometry: Geometry, law: StepLaw) -> tuple[Array, Array, tuple[int, ...]]:
+    """c(U, m) at the levels of every degree, the levels' weights and their degrees [firststep, degrees, eq. 3]."""
     dim = geometry.dim
     stretch = law.stretch(law.law.nodes, law.law.share)
-    parts, weights = [np.sqrt(stretch)[..., None] * by_degree[:, :1]], [law.law.weights]
+    parts, weights = [stretch], [law.law.weights]
     anisotropic = not keeps_matrix(geometry.problem, geometry.sizes)
     for p in range(2, geometry.highest + 1):
         nodes, share, shares = _thinned_law(law.law, FACTOR_LEVELS[anisotropic][p > 2])
@@ -588,11 +598,11 @@ def _levels(geometry: Geometry, law: StepLaw, by_degree: Array) -> tuple[Array, 
         chosen = product_levels(len(nodes), p)
         products = np.stack([factors[:, list(c)].prod(axis=1) for c in chosen], axis=1)
         count = directions(dim, p)
-        parts.append(np.sqrt(products * (dim / count))[..., None] * by_degree[:, p - 1 : p])
+        parts.append(products * (dim / count))
         weights.append(product_weights(shares, p) * (count / dim))
     whole = np.concatenate(weights)
     degrees = tuple(p for p, own in enumerate(weights, start=1) for _ in own)
-    return np.concatenate(parts, axis=1), np.broadcast_to(whole, (len(by_degree), len(whole))), degrees
+    return np.concatenate(parts, axis=1), np.broadcast_to(whole, (len(stretch), len(whole))), degrees
 
 
 def _thinned_law(law: RestLaw, count: int) -> tuple[Array, Array, Array]:
@@ -929,16 +939,18 @@ def apply(matrix: Values, vector: Values) -> Values:
     return np.asarray((matrix @ vector[..., None])[..., 0])
 
 
-def interpolation(old: Array, new: Array) -> Array:
+def interpolation(old: Array, new: Array, most: int = INTERPOLATION_NODES) -> Array:
     """Matrix (old, new) of interpolation by polynomials through the nodes around each point, constant outside."""
-    count = min(INTERPOLATION_NODES, len(old))
+    count = min(most, len(old))
     at = np.clip(new, old[0], old[-1])
     first = np.clip(np.searchsorted(old, at) - count // 2, 0, len(old) - count)
     window = first[:, None] + np.arange(count)
     nodes = old[window]
+    # Lagrange's polynomials: products over all nodes but the one that they belong to.
+    apart = nodes[:, :, None] - nodes[:, None, :]
+    ahead = np.broadcast_to((at[:, None] - nodes)[:, None, :], apart.shape)
+    itself = np.eye(count, dtype=bool)
+    factors = np.where(itself, 1.0, ahead) / np.where(itself, 1.0, apart)
     matrix = np.zeros((len(old), len(new)))
-    for k in range(count):
-        others = np.delete(nodes, k, axis=1)
-        factors = (at[:, None] - others) / (nodes[:, k, None] - others)
-        matrix[window[:, k], np.arange(len(new))] = factors.prod(axis=1)
+    matrix[window, np.arange(len(new))[:, None]] = factors.prod(axis=2)
     return matrix

@@ -12,7 +12,8 @@ z, L levels::
     S = (1 + B P)^-1          State.s                                  (B, L, K, K)
     T = S B, X = P S          State.t, State.x                         (B, L, K, K)
     U (and not u = omega U)   Geometry.u                               (nu,)
-    alpha sqrt(c(U, m))       Tables.alpha                             (B, L, nu, K)
+    alpha                     Tables.carried, of each degree           (B, P, nu, K)
+    c(U, m)                   Tables.stretch                           (B, L, nu)
     A_2^2                     Tables.spread                            (B, nu, nz)
     C                         Tables.spikes                            (B, blocks K, npsi)
     G, R_2                    Forms.prior, Forms.forms                 (B, blocks K, blocks K)
@@ -47,52 +48,87 @@ class State:
     delta: Values  # right-hand side of the equation for delta, (B, nu)
 
 
-def _sector(alpha: Values, mass: Values, p: Values) -> tuple[Values, Values]:
-    """S = (1 + B P)^-1 and T = S B with B = E_u[alpha alpha^T y] at each level [firststep, unified, eq. 8]."""
-    b = (alpha * mass[:, None, :, None]).swapaxes(2, 3) @ alpha
-    s = np.linalg.inv(np.eye(p.shape[-1]) + b @ p[:, None])
+def _stacked(matrices: Values, right: Values) -> Values:
+    """Matrices (B, L, I, J) times one of each point, (B, J, K): one large product instead of L small ones."""
+    count, levels, rows, columns = matrices.shape
+    found = matrices.reshape(count, levels * rows, columns) @ right
+    return np.asarray(found.reshape(count, levels, rows, right.shape[2]))
+
+
+def _seen(alpha: Array, factors: Values) -> Values:
+    """B = E_u[c alpha alpha^T y] at each level, from alpha, (B, nu, K), and c y times the weights, (B, L, nu)."""
+    return _stacked(factors[:, :, None, :] * alpha.swapaxes(1, 2)[:, None], alpha)
+
+
+def _resolvents(b: Values, p: Values) -> tuple[Values, Values]:
+    """S = (1 + B P)^-1 and T = S B at each level [firststep, unified, eq. 8]."""
+    s = np.linalg.inv(np.eye(p.shape[-1]) + _stacked(b, p))
     return s, s @ b
 
 
 def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> State:
     """One evaluation of both self-consistent equations [firststep, unified, eqs. 9-10]."""
-    h, weights, uw, mu = tables.h, geometry.weights, geometry.u_weights, tables.level_weights
+    h, weights, mu, stretch = tables.h, geometry.weights, tables.level_weights, tables.stretch
+    mass = geometry.u_weights * y
     p = geometry.samples_per_dim * (h * (weights * rho)[:, None, :]) @ h.swapaxes(1, 2)
-    s, t = _sector(tables.alpha, uw * y, p)
+    seen = [_seen(alpha, stretch[:, levels] * mass[:, None]) for alpha, levels in tables.sectors]
+    s, t = _resolvents(np.concatenate(seen, axis=1), p)
     x = p[:, None] @ s
     mean_t = np.einsum("bl,blij->bij", mu, t)
-    bulk = ((uw * y)[:, None, :] @ tables.spread)[:, 0] + ((mean_t @ h) * h).sum(axis=1)
-    forms = ((tables.alpha @ x) * tables.alpha).sum(axis=3)
+    bulk = (mass[:, None, :] @ tables.spread)[:, 0] + ((mean_t @ h) * h).sum(axis=1)
     delta = geometry.samples_per_neuron * (tables.spread @ (weights * rho)[..., None])[..., 0]
-    delta = delta + (mu[:, :, None] * forms).sum(axis=1) / geometry.neurons_per_dim
+    for alpha, levels in tables.sectors:
+        across = alpha.swapaxes(1, 2)
+        forms = (_stacked(x[:, levels], across) * across[:, None]).sum(axis=2)
+        delta = (
+            delta + (mu[:, levels, None] * stretch[:, levels] * forms).sum(axis=1) / geometry.neurons_per_dim
+        )
     return State(rho, y, p, s, t, x, bulk, delta)
+
+
+def _between_samples(tables: Tables, state: State) -> Values:
+    """sum_l mu_l (h_i^T T_l h_j)^2, (B, nz, nz)."""
+    forms = _stacked(_stacked(state.t, tables.h).swapaxes(2, 3), tables.h)
+    return np.asarray(np.einsum("bl,blij,blij->bij", tables.level_weights, forms, forms))
+
+
+def _samples_neurons(tables: Tables, state: State) -> Values:
+    """A_>^2 and sum_l mu_l c_l (h_i^T S_l alpha_j)^2, (B, nz, nu)."""
+    found = tables.spread
+    for alpha, levels in tables.sectors:
+        factors = tables.level_weights[:, levels, None] * tables.stretch[:, levels]
+        mixed = _stacked(_stacked(state.s[:, levels], alpha.swapaxes(1, 2)).swapaxes(2, 3), tables.h)
+        found = found + np.einsum("blj,blji,blji->bji", factors, mixed, mixed)
+    return np.asarray(found.swapaxes(1, 2))
+
+
+def _between_neurons(tables: Tables, state: State) -> Values:
+    """sum_l mu_l c_l(i) c_l(j) (alpha_i^T X_l alpha_j)^2, (B, nu, nu)."""
+    found: Values = np.zeros(1)
+    for alpha, levels in tables.sectors:
+        across, root = alpha.swapaxes(1, 2), np.sqrt(tables.stretch[:, levels])
+        carried = _stacked(state.x[:, levels], across) * root[:, :, None, :]
+        forms = _stacked(carried.swapaxes(2, 3), across)
+        factors = tables.level_weights[:, levels, None] * tables.stretch[:, levels]
+        found = found + np.einsum("blj,blij,blij->bij", factors, forms, forms)
+    return found
 
 
 def jacobian_at(geometry: Geometry, tables: Tables, state: State) -> Values:
     """Derivative of the relative residuals with respect to (log rho, log(1 + delta)) [firststep, unified, eq. 11]."""
-    h, weights, uw, mu = tables.h[:, None], geometry.weights, geometry.u_weights, tables.level_weights
-    nz, nu = len(weights), len(uw)
-    transposed = h.swapaxes(2, 3)
-    alpha = tables.alpha
-    between_samples = _weighted_square(mu, transposed @ (state.t @ h))
-    mixed = transposed @ (state.s @ alpha.swapaxes(2, 3))  # h_i^T S alpha_j
-    samples_neurons = tables.spread.swapaxes(1, 2) + _weighted_square(mu, mixed)
-    between_neurons = _weighted_square(mu, alpha @ (state.x @ alpha.swapaxes(2, 3)))
-    sample_mass, neuron_mass = weights * state.rho, uw * state.y
+    nz, nu = len(geometry.weights), len(geometry.u_weights)
+    samples_neurons = _samples_neurons(tables, state)
+    sample_mass, neuron_mass = geometry.weights * state.rho, geometry.u_weights * state.y
     jacobian = np.empty((len(state.rho), nz + nu, nz + nu), dtype=np.result_type(state.rho, state.y))
-    jacobian[:, :nz, :nz] = (
-        -geometry.samples_per_dim * state.rho[:, :, None] * between_samples * sample_mass[:, None, :]
-    )
-    jacobian[:, :nz, nz:] = -state.rho[:, :, None] * samples_neurons * neuron_mass[:, None, :]
+    jacobian[:, :nz, :nz] = _between_samples(tables, state)
+    jacobian[:, :nz, :nz] *= -geometry.samples_per_dim * sample_mass[:, None, :]
+    jacobian[:, :nz, nz:] = -samples_neurons * neuron_mass[:, None, :]
     jacobian[:, nz:, :nz] = (
-        -geometry.samples_per_neuron
-        * state.y[:, :, None]
-        * samples_neurons.swapaxes(1, 2)
-        * sample_mass[:, None, :]
+        -geometry.samples_per_neuron * samples_neurons.swapaxes(1, 2) * sample_mass[:, None, :]
     )
-    jacobian[:, nz:, nz:] = (
-        -state.y[:, :, None] * between_neurons * neuron_mass[:, None, :] / geometry.neurons_per_dim
-    )
+    jacobian[:, nz:, nz:] = _between_neurons(tables, state)
+    jacobian[:, nz:, nz:] *= -neuron_mass[:, None, :] / geometry.neurons_per_dim
+    jacobian *= np.concatenate([state.rho, state.y], axis=1)[:, :, None]
     diagonal = np.arange(nz + nu)
     jacobian[:, diagonal, diagonal] += 1.0
     return jacobian
@@ -145,10 +181,7 @@ def _reduced_steps(
     pairs = state.t[:, :, first[:, None], first] * state.t[:, :, second[:, None], second]
     pairs = pairs + state.t[:, :, first[:, None], second] * state.t[:, :, second[:, None], first]
     kernel = np.einsum("bl,blpq->bpq", mu, pairs) * (doubled[:, None] * doubled / 2)
-    alpha = tables.alpha
-    mixed = tables.h[:, None].swapaxes(2, 3) @ (state.s @ alpha.swapaxes(2, 3))
-    across = (tables.spread.swapaxes(1, 2) + _weighted_square(mu, mixed)) * (uw * state.y)[:, None, :]
-    between_neurons = _weighted_square(mu, alpha @ (state.x @ alpha.swapaxes(2, 3)))
+    across = _samples_neurons(tables, state) * (uw * state.y)[:, None, :]
     # The step of a sample is `free` plus what the change of P and the neurons' steps make of `reacting`.
     free = -error[:, :nz] / (1 + error[:, :nz])
     mass = geometry.weights * state.rho
@@ -164,7 +197,10 @@ def _reduced_steps(
     matrix[:, rank:, :rank] = -back @ (weighted * products.swapaxes(1, 2)) @ forms
     matrix[:, rank:, rank:] = -back @ (weighted * across)
     matrix[:, rank:, rank:] -= (
-        state.y[:, :, None] * between_neurons * (uw * state.y)[:, None, :] / geometry.neurons_per_dim
+        state.y[:, :, None]
+        * _between_neurons(tables, state)
+        * (uw * state.y)[:, None, :]
+        / geometry.neurons_per_dim
     )
     diagonal = np.arange(rank, rank + nu)
     matrix[:, diagonal, diagonal] += 1 - error[:, nz:]
@@ -174,11 +210,6 @@ def _reduced_steps(
     return np.concatenate([free + reacting * change, found[:, rank:]], axis=1)
 
 
-def _weighted_square(mu: Array, forms: Values) -> Values:
-    """sum_l mu_l forms_l^2 over axis 1, without a temporary of its own for the product."""
-    return np.asarray(np.einsum("bl,blij,blij->bij", mu, forms, forms))
-
-
 def solve_points(
     geometry: Geometry, tables: Tables, ridge: Values, start: Values, tolerance: float, plain_rounds: int
 ) -> fixedpoint.FixedPoint:
@@ -186,15 +217,18 @@ def solve_points(
     nz = len(geometry.weights)
     floor = (ridge * geometry.samples_per_neuron)[:, None]
 
+    def taken(index: NDArray[np.intp]) -> Tables:
+        return tables if len(index) == len(ridge) else tables.take(index)
+
     def newton(values: Values, index: NDArray[np.intp]) -> tuple[Values, Values]:
-        here = tables if len(index) == len(ridge) else tables.take(index)
+        here = taken(index)
         rho, y = values[:, :nz], 1 / values[:, nz:]
         state = state_at(geometry, here, rho, y)
         error, reaction = _errors(geometry, state, floor[index])
         return _newton_steps(geometry, here, state, error, reaction), _largest(geometry, error)
 
     def plain(values: Values, index: NDArray[np.intp]) -> Values:
-        state = state_at(geometry, tables.take(index), values[:, :nz], 1 / values[:, nz:])
+        state = state_at(geometry, taken(index), values[:, :nz], 1 / values[:, nz:])
         return np.concatenate([_resolved(geometry, floor[index] + state.bulk)[0], 1 + state.delta], axis=1)
 
     equations = fixedpoint.Equations(
@@ -235,7 +269,7 @@ class Forms:
     effective: Values  # Beff
     lift: Values  # from functions carried along the special directions to blocks, (B, blocks K, p K)
     prior: Values  # G, covariance of what the random weights add
-    forms: Values  # R2 = 1 x Rm
+    form: Values  # Rm, the same in each block: R2 = 1 x Rm
     qi: Values  # E_u[psi psi^T y]^-1
     own: Values  # the neurons' side of the spikes, Qi with what fluctuates
 
@@ -272,15 +306,15 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
     rho, y = values[:, :nz], 1 / values[:, nz:]
     state = state_at(geometry, tables, rho, y)
     sample_mass, neuron_mass = weights * rho, uw * y
-    alpha = np.sqrt(tables.special_stretch)[..., None] * tables.by_degree[:, :1]
-    special_s, special_t = _sector(alpha, neuron_mass, state.p)
+    seen = _seen(tables.by_degree[:, 0], tables.special_stretch * neuron_mass[:, None])
+    special_s, special_t = _resolvents(seen, state.p)
     vectors = tables.special_vectors
     outer = vectors[..., :, None] * vectors[..., None, :]
     count, levels = special_t.shape[:2]
     tau = outer.reshape(count, levels, -1).swapaxes(1, 2) @ special_t.reshape(count, levels, -1)
     tau = tau.reshape(count, directions, directions, basis, basis).swapaxes(2, 3)
     tau = tau.reshape(count, directions * basis, directions * basis)
-    z_matrix = np.linalg.inv(np.eye(directions * basis) - tau @ _repeat(state.p, directions))
+    z_matrix = np.linalg.inv(np.eye(directions * basis) - tau @ repeated(state.p, directions))
     effective = z_matrix @ tau
     # A random weight along zeta multiplies zeta itself; one along e_a multiplies an independent Gaussian.
     lift = _lift(tables, tables.first_places)
@@ -297,8 +331,7 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
     prior += ratio * _leaning(tables, lift, neuron_mass)
     qi = np.linalg.inv((psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2))
     own = qi + _fluctuations(geometry, tables, state, sample_mass)
-    forms = _repeat(state.p, len(tables.blocks)) / ratio
-    return Forms(state, special_s, special_t, z_matrix, effective, lift, prior, forms, qi, own)
+    return Forms(state, special_s, special_t, z_matrix, effective, lift, prior, state.p / ratio, qi, own)
 
 
 def _leaning(tables: Tables, lift: Values, mass: Values) -> Values:
@@ -368,19 +401,26 @@ def _fit(geometry: Geometry, tables: Tables, f: Forms) -> tuple[_Fit, Values]:
     r = geometry.samples_per_neuron * ((tables.labels * sample_mass[:, None]) @ h.swapaxes(1, 2)).reshape(
         count, -1
     )
-    identity = np.eye(r.shape[1])
-    d = np.linalg.solve(identity + f.prior @ f.forms, f.prior)
-    kept = identity - f.forms @ d
-    # Spikes: W = own + C^T Rz C, x = W^-1 C^T rz.
+    # With D = (1 + G R)^-1 G: learned = C x + D (r - R C x), and spikes (own + C^T (R - R D R) C) x = C^T (1 - R D) r.
     c = tables.spikes
-    x = _solve_scaled(
-        f.own + c.swapaxes(1, 2) @ (kept @ f.forms) @ c, apply(c.swapaxes(1, 2), apply(kept, r))
-    )
-    amplitude = apply(c, x)
-    learned = apply(d, r - apply(f.forms, amplitude)) + amplitude
-    left_over = r - apply(f.forms, learned)
+    through = np.concatenate([_by_block(f.form, c), r[:, :, None]], axis=2)  # R C, r
+    system = (f.prior.reshape(count, -1, h.shape[1]) @ f.form).reshape(f.prior.shape)
+    drawn = np.linalg.solve(np.eye(c.shape[1]) + system, f.prior @ through)
+    kept = through - _by_block(f.form, drawn)
+    from_spikes = c.swapaxes(1, 2) @ kept
+    x = _solve_scaled(f.own + from_spikes[..., :-1], from_spikes[..., -1])
+    learned = drawn[..., -1] + apply(c - drawn[..., :-1], x)
+    left_over = kept[..., -1] - apply(kept[..., :-1], x)
     functions = learned.reshape(count, len(tables.blocks), -1) @ h
     return _Fit(x, learned, left_over, functions), r
+
+
+def _by_block(form: Values, vectors: Values) -> Values:
+    """1 x Rm times vectors, (B, blocks K, …)."""
+    count, size = form.shape[:2]
+    return np.asarray(
+        (form[:, None] @ vectors.reshape(count, -1, size, vectors.shape[2])).reshape(vectors.shape)
+    )
 
 
 def _gradient(geometry: Geometry, tables: Tables, f: Forms, fit: _Fit) -> Values:
@@ -417,7 +457,8 @@ def _gradient(geometry: Geometry, tables: Tables, f: Forms, fit: _Fit) -> Values
         by_sample = by_sample - npn * (apply(tables.output_powers, fit.x) ** 2).sum(axis=1, keepdims=True)
         eta_l = tables.output_spikes @ fit.x[:, None, None, :, None]
         s_eta = (f.state.s[:, None, :linear] @ eta_l)[..., 0] @ h[:, None]
-        x_eta = (tables.alpha[:, None, :linear] @ (f.state.x[:, None, :linear] @ eta_l))[..., 0]
+        x_eta = (f.state.x[:, None, :linear] @ eta_l)[..., 0] @ tables.carried[:, None, 0].swapaxes(2, 3)
+        x_eta = np.sqrt(tables.stretch[:, None, :linear]) * x_eta
         by_sample = by_sample - npn * np.einsum("bl,bjlz->bz", mu, s_eta**2)
         by_neuron = by_neuron - np.einsum("bl,bjlu->bu", mu, x_eta**2) / ratio
     masses = geometry.weights * f.state.rho, geometry.u_weights * f.state.y
@@ -483,7 +524,9 @@ def _scatter(
     entry is what lies beyond degree P.
     """
     samples, neurons = by_sample * state.rho, by_neuron * state.y
-    forms, carried = state.t @ tables.h[:, None], state.s @ tables.alpha.swapaxes(2, 3)
+    forms = _stacked(state.t, tables.h)
+    each = [_stacked(state.s[:, levels], alpha.swapaxes(1, 2)) for alpha, levels in tables.sectors]
+    carried = np.concatenate(each, axis=1) * np.sqrt(tables.stretch)[:, :, None]
     degrees, highest = np.array(tables.level_degrees), geometry.highest
     parts = np.zeros((len(samples), highest + 1), dtype=np.result_type(samples, neurons))
     parts[:, -1] = (apply(tables.spread, geometry.weights) * neurons).sum(axis=1)
@@ -508,7 +551,7 @@ def _scatter(
     return parts
 
 
-def _repeat(block: Values, times: int) -> Values:
+def repeated(block: Values, times: int) -> Values:
     """1 x P: the same block for each direction."""
     size = block.shape[-1]
     full = np.zeros((len(block), times, size, times, size), dtype=block.dtype)

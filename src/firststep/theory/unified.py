@@ -7,7 +7,6 @@ chosen, batches are solved along the ladder of resolutions, and errors, their de
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +85,10 @@ LAST_USUAL = 7
 RUNGS = (0.1, 0.3, 0.6)
 # Points solved together: keeps the largest temporary near 30 MB.
 CHUNK = 24
+# On a grid every so many-th step size and ridge climbs the ladder alone, unless these would be most of the points.
+LEAD, MOST_LEADING = 3, 0.6
+# Points of a polynomial, in each direction, by which solutions are carried between step sizes and ridges.
+START_NODES = 4
 DEGREES = 14
 
 # Hermite degrees of the learned function whose shares are told.
@@ -135,6 +138,52 @@ def _numbers(geometry: Geometry, tables: Tables, answer: Answer, ridge: Array) -
 
 
 @dataclass(frozen=True)
+class _Grid:
+    """Points that are all pairs of some step sizes and some ridges."""
+
+    steps: Array  # distinct, in rising order, (S,)
+    ridges: Array  # (R,)
+    places: NDArray[np.intp]  # which point each pair is, (S, R)
+
+    @classmethod
+    def of(cls, steps: Array, ridges: Array) -> "_Grid | None":
+        """The grid that points make, if they make one."""
+        rows, row = np.unique(steps, return_inverse=True)
+        columns, column = np.unique(ridges, return_inverse=True)
+        if len(steps) != len(rows) * len(columns):
+            return None
+        places = np.full((len(rows), len(columns)), -1)
+        places[row, column] = np.arange(len(steps))
+        return cls(rows, columns, places) if (places >= 0).all() else None
+
+    def pilots(self) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+        """Which points lead, (S R,), and for every point the four of these around it, (S R, 4)."""
+        axes = [_leading(len(values)) for values in (self.steps, self.ridges)]
+        leads = np.zeros(self.places.size, dtype=bool)
+        leads[self.places[np.ix_(*axes)]] = True
+        around = np.empty((self.places.size, 4), dtype=np.intp)
+        low, high = zip(
+            *(_ends(axis, n) for axis, n in zip(axes, self.places.shape, strict=True)), strict=True
+        )
+        pairs = [(low[0], low[1]), (low[0], high[1]), (high[0], low[1]), (high[0], high[1])]
+        for corner, (i, j) in enumerate(pairs):
+            around[self.places, corner] = self.places[np.ix_(i, j)]
+        return leads, around
+
+
+def _leading(count: int) -> NDArray[np.intp]:
+    """Of so many values every `LEAD`-th, and the last."""
+    return np.unique(np.append(np.arange(0, count, LEAD), count - 1))
+
+
+def _ends(leading: NDArray[np.intp], count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The leading values at or below, and at or above, each."""
+    every = np.arange(count)
+    below = np.searchsorted(leading, every, side="right") - 1
+    return leading[below], leading[np.searchsorted(leading, every)]
+
+
+@dataclass(frozen=True)
 class _Level:
     """Answers at one resolution for a list of points, and the solution from which others start."""
 
@@ -149,34 +198,43 @@ class _Level:
     residual: float
 
     def start_for(self, geometry: Geometry, steps: Array, ridges: Array) -> Array:
-        """For each point the solution at the nearest one, interpolated to another geometry's nodes."""
-        known = self.log_values[_nearest(self.steps, self.ridges, steps, ridges)]
+        """For each point the solution interpolated from all, or at the nearest one, at another geometry's nodes."""
+        known = self._between(steps, ridges)
         samples = _carried_over(known[:, : self.samples], self.z, geometry.inputs)
         neurons = _carried_over(known[:, self.samples :], self.u, geometry.readout)
         return np.asarray(np.exp(np.concatenate([samples, neurons], axis=1)))
 
-    def take(self, index: NDArray[Any]) -> "_Level":
-        """The same for some of the points."""
-        parts = ("steps", "ridges", "numbers", "log_values")
-        return replace(self, **{name: getattr(self, name)[index] for name in parts})
+    def _between(self, steps: Array, ridges: Array) -> Array:
+        """log rho and log(1 + delta) at other points, (B, nz + nu)."""
+        grid = _Grid.of(self.steps, self.ridges)
+        if grid is None:
+            return np.asarray(self.log_values[_nearest(self.steps, self.ridges, steps, ridges)])
+        values = self.log_values[grid.places]  # (steps, ridges, nz + nu)
+        by_step = interpolation(np.log1p(grid.steps), np.log1p(steps), START_NODES)
+        by_ridge = interpolation(np.log(grid.ridges), np.log(ridges), START_NODES)
+        weights = (by_step[:, None] * by_ridge).reshape(-1, len(steps))
+        return np.asarray(weights.T @ values.reshape(len(weights), -1))
 
 
 def _level(geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _Level | None) -> _Level:
     """Solve a list of points (step size, ridge), sorted by step size, at one resolution."""
     guess = None if before is None else before.start_for(geometry, steps, ridges)
+    # What is interpolated at the same nodes is close already.
+    before_rounds = 0 if before is not None and before.z is geometry.inputs else 1
     numbers: list[NDArray[np.void]] = []
     values = np.empty((len(steps), len(geometry.z) + len(geometry.u)))
     rounds, worst = 0, 0.0
     for low in range(0, len(steps), CHUNK):
         part = slice(low, low + CHUNK)
         distinct, index = np.unique(steps[part], return_inverse=True)
-        tables = tables_of(geometry, distinct, rest).take(index)
+        tables = tables_of(geometry, distinct, rest)
+        if len(distinct) < len(index):
+            tables = tables.take(index)
         ridge = ridges[part]
-        plain_rounds = 1
         if guess is not None:
-            start = guess[part]
+            start, plain_rounds = guess[part], before_rounds
         elif low:
-            start = values[_nearest(steps[:low], ridges[:low], steps[part], ridge)]
+            start, plain_rounds = values[_nearest(steps[:low], ridges[:low], steps[part], ridge)], 1
         else:
             start, plain_rounds = first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
         found = solve_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
@@ -223,27 +281,43 @@ def _nearest(steps: Array, ridges: Array, new_steps: Array, new_ridges: Array) -
     return np.asarray(distance.argmin(axis=1))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Points:
     """Numbers for a list of points, with the accuracy that was reached."""
 
     numbers: NDArray[np.void]  # (B,) of NUMBERS
     error: Array  # estimated relative error, (B,)
     level: NDArray[np.intp]  # index into LADDER, (B,)
-    iterations: int
-    residual: float
+    iterations: int = 0
+    residual: float = 0.0
+
+    @classmethod
+    def empty(cls, count: int) -> "_Points":
+        """Room for so many points."""
+        return cls(np.zeros(count, dtype=NUMBERS), np.full(count, np.inf), np.zeros(count, dtype=np.intp))
+
+    def add(self, index: NDArray[np.intp], level: _Level, rung: int) -> None:
+        """Take the numbers of some points from what was solved on a rung."""
+        self.numbers[index], self.level[index] = level.numbers, rung
+        self.iterations, self.residual = (
+            max(self.iterations, level.iterations),
+            max(self.residual, level.residual),
+        )
+
+    def put(self, index: NDArray[np.intp], other: "_Points") -> None:
+        """Take some points from another list."""
+        self.numbers[index], self.error[index], self.level[index] = other.numbers, other.error, other.level
+        self.iterations, self.residual = (
+            max(self.iterations, other.iterations),
+            max(self.residual, other.residual),
+        )
 
     def merged(self, other: "_Points", own: NDArray[np.bool_]) -> "_Points":
         """One list of points: these where `own`, the other's elsewhere."""
-
-        def both(name: str) -> Any:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            result = np.empty((len(own), *mine.shape[1:]), dtype=mine.dtype)
-            result[own], result[~own] = mine, theirs
-            return result
-
-        iterations, residual = max(self.iterations, other.iterations), max(self.residual, other.residual)
-        return _Points(both("numbers"), both("error"), both("level"), iterations, residual)
+        result = _Points.empty(len(own))
+        result.put(np.flatnonzero(own), self)
+        result.put(np.flatnonzero(~own), other)
+        return result
 
 
 def _solve_all(
@@ -258,49 +332,92 @@ def _solve_all(
         still = _solve_all(plain, sizes, steps[steps == 0], ridges[steps == 0], way, tolerance)
         moved = _solve_all(problem, sizes, steps[steps > 0], ridges[steps > 0], way, tolerance)
         return still.merged(moved, steps == 0)
-    count = len(steps)
-    numbers = np.empty(count, dtype=NUMBERS)
-    error = np.full(count, np.inf)
-    reached = np.zeros(count, dtype=np.intp)
-    rounds, worst = 0, 0.0
     spike = spike_strength(problem, sizes, steps, way.rest)
     stretch = row_stretch(problem, sizes, steps, way.rest)
     polynomial = is_polynomial(spike, sizes, stretch) & (not own)
     first = np.searchsorted(RUNGS, np.maximum(spike, stretch))
-    # Of errors below this nothing but rounding is left.
-    rounding = ROUNDED_ERROR * problem.label_variance
-    unchecked = math.isinf(wanted)
-    if unchecked:
-        # One resolution for all points of a branch: fewer, larger batches.
-        for branch in (True, False):
-            first[polynomial == branch] = first[polynomial == branch].max(initial=0)
+    points = _Points.empty(len(steps))
     neighbours: _Level | None = None
-    for branch, rung in sorted(set(zip(~polynomial, first, strict=True))):
-        pending = np.flatnonzero((~polynomial == branch) & (first == rung))
-        degrees = 0 if branch else degrees_of(float(spike[pending].max(initial=0.0)), sizes)
-        pending = pending[np.argsort(steps[pending], kind="stable")]
-        before: _Level | None = None
-        for step in range(min(rung, len(LADDER) - 2), len(LADDER)):
-            if not len(pending):
-                break
-            geometry = geometry_of(problem, sizes, LADDER[step], way.rest, degrees, way.highest, own)
-            known = neighbours if before is None else before
-            now = _level(geometry, way.rest, steps[pending], ridges[pending], known)
-            rounds, worst = max(rounds, now.iterations), max(worst, now.residual)
-            if before is not None:
-                old, new = _errors(before.numbers), _errors(now.numbers)
-                change = (np.abs(new - old) / np.maximum(np.abs(old), rounding)).max(axis=1)
-                error[pending] = change
-                done = change <= (wanted if step < LAST_USUAL else accepted)
-            else:
-                done = np.full(len(pending), unchecked)
-                neighbours = now
-            numbers[pending] = now.numbers
-            reached[pending] = step
-            pending, before = pending[~done], now.take(~done)
-    points = _Points(numbers, error, reached, rounds, worst)
+    for branch in (polynomial, ~polynomial):
+        if not branch.any():
+            continue
+        group = np.flatnonzero(branch)
+        degrees = degrees_of(float(spike[group].max()), sizes) if branch is polynomial else 0
+        ladder = _Ladder(problem, sizes, way, own, degrees, wanted, accepted)
+        found, neighbours = ladder.climbed(steps[group], ridges[group], first[group], neighbours)
+        points.put(group, found)
     _check(points, steps, ridges, accepted)
     return points
+
+
+@dataclass(frozen=True)
+class _Ladder:
+    """Resolutions that points climb until they have settled; on a grid some lead, and the others join them there."""
+
+    problem: Problem
+    sizes: Sizes
+    way: Way
+    own: bool
+    degrees: int
+    wanted: float
+    accepted: float
+
+    def level(self, rung: int, steps: Array, ridges: Array, before: _Level | None) -> _Level:
+        """Some points on one rung."""
+        way, resolution = self.way, LADDER[rung]
+        geometry = geometry_of(
+            self.problem, self.sizes, resolution, way.rest, self.degrees, way.highest, self.own
+        )
+        return _level(geometry, way.rest, steps, ridges, before)
+
+    def climbed(
+        self, steps: Array, ridges: Array, first: NDArray[np.intp], neighbours: _Level | None
+    ) -> tuple[_Points, _Level]:
+        """All points, from a first rung for each on, and what was solved on the lowest rung.
+
+        On a grid every third in each direction climbs; the others take the finest resolution of the four around them.
+        """
+        if math.isinf(self.wanted):
+            # One resolution for all: fewer, larger batches.
+            first = np.full_like(first, first.max())
+        grid = _Grid.of(steps, ridges)
+        leads, around = (np.ones(len(steps), dtype=bool), None) if grid is None else grid.pilots()
+        if around is None or leads.mean() > MOST_LEADING or math.isinf(self.wanted):
+            points, levels = self._refined(steps, ridges, first, neighbours)
+            return points, levels[min(levels)]
+        points = _Points.empty(len(steps))
+        found, levels = self._refined(steps[leads], ridges[leads], first[leads], neighbours)
+        points.put(np.flatnonzero(leads), found)
+        level, error = points.level[around].max(axis=1), points.error[around].max(axis=1)
+        for rung in np.unique(level[~leads]):
+            index = np.flatnonzero(~leads & (level == rung))
+            index = index[np.argsort(steps[index], kind="stable")]
+            points.add(index, self.level(rung, steps[index], ridges[index], levels[rung]), rung)
+        points.error[~leads] = error[~leads]
+        return points, levels[min(levels)]
+
+    def _refined(
+        self, steps: Array, ridges: Array, first: NDArray[np.intp], neighbours: _Level | None
+    ) -> tuple[_Points, dict[int, _Level]]:
+        """Points that climb until they have settled, and what was solved on each rung."""
+        points, levels = _Points.empty(len(steps)), {}
+        # Of errors below this nothing but rounding is left.
+        rounding = ROUNDED_ERROR * self.problem.label_variance
+        pending, before = np.argsort(steps, kind="stable"), neighbours
+        first = np.minimum(first, len(LADDER) - 2)
+        for rung in range(int(first.min()), len(LADDER)):
+            here = pending[first[pending] <= rung]
+            if not len(here):
+                continue
+            old, known = _errors(points.numbers[here]), first[here] < rung
+            before = levels[rung] = self.level(rung, steps[here], ridges[here], before)
+            points.add(here, before, rung)
+            change = np.abs(_errors(before.numbers) - old) / np.maximum(np.abs(old), rounding)
+            points.error[here[known]] = change.max(axis=1)[known]
+            enough = self.wanted if rung < LAST_USUAL else self.accepted
+            settled = here[known & (points.error[here] <= enough)]
+            pending = np.setdiff1d(pending, here if math.isinf(self.wanted) else settled, assume_unique=True)
+        return points, levels
 
 
 def _settled(

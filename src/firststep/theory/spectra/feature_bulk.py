@@ -25,7 +25,7 @@ from firststep.theory.coefficients import (
     spike_strength,
     tables_of,
 )
-from firststep.theory.equations import forms_at, solve_points
+from firststep.theory.equations import forms_at, repeated, solve_points
 from firststep.theory.sectors import HIGHEST, degree_shares
 from firststep.theory.spectra.bulk import ASIDE, EMPTY, NEAREST, TIGHT, UNLIKELY, Bulk, Solver, between
 from firststep.theory.spectra.loose import loose_labels
@@ -197,7 +197,8 @@ class FeatureBulk(Solver):
     def set_moments(self) -> None:
         """Mean eigenvalue and share of those at zero, from geometry and tables."""
         g, t, sizes = self.geometry, self.tables, self.sizes
-        by_level = (t.alpha[0] ** 2).sum(axis=2) @ g.u_weights
+        squares = [(alpha[0] ** 2).sum(axis=1) * t.stretch[0, levels] for alpha, levels in t.sectors]
+        by_level = np.concatenate(squares) @ g.u_weights
         bulk = g.u_weights @ t.spread[0] @ g.weights + t.level_weights[0] @ by_level
         self.mean = float(bulk) / g.samples_per_neuron
         # F has rank N at most, and the directions of its degrees at most if nothing is left beyond them.
@@ -324,7 +325,7 @@ class FeatureBulk(Solver):
         It is positive definite far to the right; each outlier makes one more eigenvalue negative.
         """
         f = forms_at(self.geometry, self.tables.repeat(len(values)), values)
-        lower = -(np.linalg.inv(f.forms) + f.prior)
+        lower = -(repeated(np.linalg.inv(f.form), len(self.tables.blocks)) + f.prior)
         c = np.broadcast_to(self.tables.spikes, (len(values), *self.tables.spikes.shape[1:]))
         top = np.concatenate([f.own, c.swapaxes(1, 2)], axis=2)
         return np.concatenate([top, np.concatenate([c, lower], axis=2)], axis=1)
