@@ -1,3 +1,4 @@
+import math
 import os
 import pickle
 import subprocess
@@ -17,9 +18,10 @@ from firststep.estimator import step as step_module
 from firststep.estimator.bends import bends_of
 from firststep.estimator.calibration import calibrated
 from firststep.estimator.choice import Choice, choose, judged, ranks
+from firststep.estimator.crossed import crossed
 from firststep.estimator.directions import Directions, edges, of_function, of_target
-from firststep.estimator.family import average, candidates
-from firststep.estimator.readout import Design, ridge
+from firststep.estimator.family import Learner, average, candidates
+from firststep.estimator.readout import Design, ridge, solved
 from firststep.estimator.step import SHRINKAGES, Network, Sample, Step, gradient, metric
 from firststep.gaussian import function
 
@@ -237,7 +239,7 @@ def test_without_a_step_leave_one_out_uses_all_samples() -> None:
 def test_many_samples_for_each_input_use_leave_one_out() -> None:
     inputs, targets = draw(400, 3)
     model = OneStepRegressor(**SMALL).fit(inputs, targets)
-    assert model.loo_path_["how"] == "leave-one-out, of samples that also took the step"
+    assert model.loo_path_["how"] == "leave-one-out, of samples that also took the step; then 5 folds"
     others, wanted = draw(3000, 3, seed=1)
     error = np.mean((wanted - model.predict(others)) ** 2)
     assert error == pytest.approx(model.loo_path_["errors"].min() * targets.var(), rel=0.15)
@@ -385,9 +387,54 @@ def test_the_average_is_the_weighted_sum_of_its_networks() -> None:
     residuals = np.zeros((4, 100, 1))
     residuals[0, ::2] = residuals[1, 1::2] = 2.0
     residuals[2:] = 3.0
-    found = average(tried, errors, residuals, np.ones(100), single=False)
+    found = average(tried, errors, residuals, np.ones(100), single=False, margin=2.0)
     np.testing.assert_allclose(found.weights, [0.5, 0.5, 0, 0], atol=1e-3)
     assert found.gain == pytest.approx(4 / 2 - 1, abs=0.01)
+    strict = average(tried, errors, residuals, np.ones(100), single=False, margin=1e9)
+    np.testing.assert_allclose(strict.weights, [1, 0, 0, 0])
+
+
+def test_steps_are_judged_by_samples_that_had_no_part_in_them() -> None:
+    """Labels that are noise: a step and its readout look better on samples that took part, not on others."""
+    rng = np.random.default_rng(5)
+    inputs, targets = rng.standard_normal((120, 10)), rng.standard_normal((120, 1))
+    sample = Sample(inputs, targets, np.ones(120))
+    weights = rng.standard_normal((40, 10)) / math.sqrt(10)
+    network = Network(weights, rng.standard_normal(40), np.ones((40, 1)), function("tanh"))
+    learner = Learner(network, None, sample)
+    tried = candidates(2, [0.8])
+    learned = learner.learn(sample, metric(sample), 2, tried[:1])
+    assert len(learner.guides) == 1
+    places = dict.fromkeys(tried, 16)
+    found = crossed(learner, sample, np.arange(120), metric, places, tried)
+    assert found.shape == (7, 120, 1)
+    fitted = [learner.fit(sample, learned[candidate.stage], candidate)[1] for candidate in tried]
+    deceived = np.array([readouts.left_out[:, 16] for readouts in fitted])
+    # Without a step both are honest; with one, leave-one-out promises more than there is.
+    assert np.mean(found[0] ** 2) == pytest.approx(np.mean(deceived[0] ** 2), rel=0.05)
+    assert np.mean(deceived[-1] ** 2) < 0.9 * np.mean(targets**2) < 0.9 * np.mean(found[-1] ** 2)
+    # A fold is predicted by a fit of the other four.
+    inside = np.arange(120) % 5 != 2
+    part = sample.at(np.flatnonzero(inside))
+    moved = learner.nothing.move(network, 0.0, 0.8)
+    grid = learner.grid(moved)[[16]]
+    readouts = ridge(Design(part, moved), grid)
+    told = moved.features(inputs[~inside]) @ readouts.coefficients[0] + readouts.intercepts[0]
+    np.testing.assert_allclose(found[0, ~inside], targets[~inside] - told, atol=1e-10)
+
+
+@pytest.mark.parametrize(("count", "penalty"), [(30, 0.1), (90, 0.1), (30, 1e-30)])
+def test_one_ridge_by_cholesky_is_that_of_all_ridges(count: int, penalty: float) -> None:
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 4, count).astype(float)
+    sample = Sample(rng.standard_normal((count, 5)), rng.standard_normal((count, 2)), counts)
+    network = Network(
+        rng.standard_normal((50, 5)), rng.standard_normal(50), np.ones((50, 2)), function("tanh")
+    )
+    one, all_ = solved(Design(sample, network), penalty), ridge(Design(sample, network), np.array([penalty]))
+    others = network.features(rng.standard_normal((7, 5)))
+    told, wanted = (others @ found.coefficients[0] + found.intercepts[0] for found in (one, all_))
+    np.testing.assert_allclose(told, wanted, rtol=1e-6)
 
 
 def test_the_order_of_the_samples_plays_no_part() -> None:
@@ -403,7 +450,7 @@ def test_many_samples_are_judged_by_some_of_them(monkeypatch: pytest.MonkeyPatch
     whole = OneStepRegressor(**SMALL).fit(inputs, targets)
     monkeypatch.setattr(selection_module, "CHOICE_SAMPLES", 700)
     some = OneStepRegressor(**SMALL).fit(inputs, targets)
-    assert some.loo_path_["how"].endswith("on 667 of 2000")
+    assert some.loo_path_["how"].endswith("on 667 of 2000; then 5 folds")
     others, wanted = draw(2000, 3, seed=1)
     assert some.score(others, wanted) == pytest.approx(whole.score(others, wanted), abs=0.01)
 

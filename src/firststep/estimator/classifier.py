@@ -73,7 +73,7 @@ mean_, scale_, whitening_, activation_, n_features_in_, feature_names_in_
     >>> labels = np.where(inputs[:, 0] > 0.5, "yes", "no")
     >>> model = OneStepClassifier(width=200, random_state=0).fit(inputs[:200], labels[:200])
     >>> print(model.classes_.tolist(), f"{model.score(inputs[200:], labels[200:]):.2f}")
-    ['no', 'yes'] 0.97
+    ['no', 'yes'] 0.96
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 from scipy import optimize
 
-from firststep.estimator.choice import MARGIN, Progress
+from firststep.estimator.choice import Progress
 from firststep.estimator.directions import Directions, of_function, of_target, still
 from firststep.estimator.readout import Design, Readouts, ridge
 from firststep.estimator.step import Metric, Network, Sample
@@ -56,6 +56,8 @@ class Learner:
     start: Network
     ridges: Array | None
     probe: Sample
+    # Of the latest sample: the networks whose directions the second step and later ones follow.
+    guides: list[Candidate] = field(default_factory=list)
     _kept: dict[Any, tuple[Network, Readouts]] = field(default_factory=dict)
 
     def fit(self, sample: Sample, directions: Directions, candidate: Candidate) -> tuple[Network, Readouts]:
@@ -82,17 +84,20 @@ class Learner:
         found = [self.nothing]
         if not n_steps:
             return found
+        self.guides = []
         found.append(of_target(sample, metric))
         if 2 * sample.inputs.shape[1] > sample.total:
             # Too few samples to see more than b.
             return found + [found[1]] * (n_steps - 1)
-        fitted = [self.fit(sample, self.nothing, candidate) for candidate in first]
+        fitted = [(candidate, *self.fit(sample, self.nothing, candidate)) for candidate in first]
         for stage in range(2, n_steps + 1):
-            fitted.append(self.fit(sample, found[-1], Candidate(stage - 1, *ONWARD)))
-            network, readouts, place = min(
-                (_lowest(sample, *pair) for pair in fitted), key=lambda entry: entry[0]
-            )[1]
-            found.append(of_function(sample, network, readouts.coefficients[place]))
+            onward = Candidate(stage - 1, *ONWARD)
+            fitted.append((onward, *self.fit(sample, found[-1], onward)))
+            errors = [_means(sample.counts, cast(Array, readouts.left_out)) for *_, readouts in fitted]
+            best = int(np.argmin([row.min() for row in errors]))
+            guide, network, readouts = fitted[best]
+            self.guides.append(guide)
+            found.append(of_function(sample, network, readouts.coefficients[int(errors[best].argmin())]))
         return found
 
     @property
@@ -101,14 +106,6 @@ class Learner:
         if "still" not in self.__dict__:
             self.__dict__["still"] = still(self.start.weights.shape[1])
         return cast(Directions, self.__dict__["still"])
-
-
-def _lowest(
-    sample: Sample, network: Network, readouts: Readouts
-) -> tuple[float, tuple[Network, Readouts, int]]:
-    errors = _means(sample.counts, cast(Array, readouts.left_out))
-    place = int(errors.argmin())
-    return float(errors[place]), (network, readouts, place)
 
 
 def _means(counts: Array, left_out: Array) -> Array:
@@ -129,13 +126,16 @@ class Averaged:
     gain_error: float
 
     @property
-    def main(self) -> int:
-        """The candidate of the largest weight."""
-        return int(self.weights.argmax())
+    def steps(self) -> int:
+        """Most steps of a network in the average."""
+        kept = zip(self.candidates, self.weights, strict=True)
+        return max((candidate.stage for candidate, weight in kept if weight > 0), default=0)
 
 
-def average(tried: list[Candidate], errors: Array, residuals: Array, counts: Array, single: bool) -> Averaged:
-    """Weights that make the mean squared leave-one-out error smallest; no steps if their gain is within its noise.
+def average(
+    tried: list[Candidate], errors: Array, residuals: Array, counts: Array, *, single: bool, margin: float
+) -> Averaged:
+    """Weights that make the mean squared error smallest; no steps if their gain is within its noise.
 
     Parameters
     ----------
@@ -149,6 +149,8 @@ def average(tried: list[Candidate], errors: Array, residuals: Array, counts: Arr
         How often each sample counts.
     single : bool
         Whether one candidate has to be chosen.
+    margin : float
+        Standard errors of the gain by which steps must lower the error.
     """
     places = [int(row.argmin()) for row in errors]
     calm = np.array([candidate.stage == 0 for candidate in tried])
@@ -161,7 +163,7 @@ def average(tried: list[Candidate], errors: Array, residuals: Array, counts: Arr
         change, total = squares[0] - squares[1], counts.sum()
         gain = float(counts @ change / total)
         spread = float(np.sqrt(counts @ (change - gain) ** 2 / total / max(total - 1, 1)))
-        if gain <= MARGIN * spread:
+        if gain <= margin * spread:
             mix = before
     left_out = np.einsum("c,cnk->nk", mix, residuals)
     return Averaged(tried, errors, places, mix, left_out, gain, spread)
@@ -190,6 +192,7 @@ def judge(
     tried: list[Candidate],
     *,
     single: bool,
+    margin: float,
     verbose: bool,
 ) -> tuple[Averaged, list[list[Directions]]]:
     """Average by the errors of samples on networks that others have taught: (taker, its metric, fitter) each."""
@@ -208,7 +211,8 @@ def judge(
             left_out = np.concatenate(found)
             errors.append(_means(counts, left_out))
             residuals.append(left_out[:, int(errors[-1].argmin())])
-    return average(tried, np.array(errors), np.array(residuals), counts, single), learned
+    asked: dict[str, Any] = {"single": single, "margin": margin}
+    return average(tried, np.array(errors), np.array(residuals), counts, **asked), learned
 
 
 def joined(

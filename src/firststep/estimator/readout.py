@@ -83,26 +83,67 @@ def ridge(design: Design, ridges: Array, leave_out: bool = False) -> Readouts:
     return solve(design, ridges, level, leave_out)
 
 
-def _by_features(design: Design, ridges: Array, level: Array, leave_out: bool) -> Readouts:
-    sample, width, outputs, total = design.sample, design.shape[1], len(level), design.sample.total
+def solved(design: Design, penalty: float) -> Readouts:
+    """The readout of one ridge, by Cholesky: several times faster than all ridges; no spectrum, nothing left out."""
+    sample = design.sample
+    level = sample.counts @ sample.targets / sample.total
+    try:
+        if len(sample) < design.shape[1]:
+            rows, mean = _centred(design)
+            roots = np.sqrt(sample.counts)[:, None]
+            dual = _positive(rows @ rows.T / sample.total, penalty, (sample.targets - level) * roots)
+            coefficients = rows.T @ dual / sample.total
+        else:
+            gram, moment, mean = _moments(design, sample.targets - level)
+            coefficients = _positive(gram, penalty, moment)
+    except linalg.LinAlgError:
+        # A ridge below the rounding of the features.
+        return ridge(design, np.array([penalty]))
+    return Readouts(coefficients[None], _intercepts(coefficients[None], mean, level), np.empty(0))
+
+
+def _positive(matrix: Array, penalty: float, wanted: Array) -> Array:
+    """Solution of a system with a positive matrix, to whose diagonal the penalty is added."""
+    matrix.flat[:: len(matrix) + 1] += penalty
+    factor = linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+    return np.asarray(linalg.cho_solve(factor, wanted, check_finite=False))
+
+
+def _centred(design: Design) -> tuple[Array, Array]:
+    """Features (n, N) less their mean, times the roots of the counts, and their mean (N,)."""
+    rows = np.concatenate([np.asarray(block, dtype=np.float64) for _, block in design])
+    mean = design.sample.counts @ rows / design.sample.total
+    rows -= mean
+    rows *= np.sqrt(design.sample.counts)[:, None]
+    return rows, mean
+
+
+def _moments(design: Design, targets: Array) -> tuple[Array, Array, Array]:
+    """Covariance (N, N) of the features, their moments (N, k) with centred targets, and their mean (N,)."""
+    sample, width, total = design.sample, design.shape[1], design.sample.total
     pivot = design.pivot()
-    gram, moment, sums = np.zeros((width, width)), np.zeros((width, outputs)), np.zeros(width)
+    gram, moment, sums = np.zeros((width, width)), np.zeros((width, targets.shape[1])), np.zeros(width)
     for part, block in design:
         rows = block - pivot
         sums += sample.counts[part] @ rows
         # The targets are centred, so that the moment needs no correction for the features' mean.
-        moment += rows.T @ ((sample.targets[part] - level) * sample.counts[part, None])
+        moment += rows.T @ (targets[part] * sample.counts[part, None])
         roots = design.roots(part)
         if roots is not None:
             rows *= roots
         gram += rows.T @ rows
     shift = sums / total
-    mean = pivot + shift
     gram /= total
     gram -= np.outer(shift, shift)
+    return gram, moment / total, pivot + shift
+
+
+def _by_features(design: Design, ridges: Array, level: Array, leave_out: bool) -> Readouts:
+    sample, width, outputs, total = design.sample, design.shape[1], len(level), design.sample.total
+    gram, moment, mean = _moments(design, sample.targets - level)
     values, vectors = linalg.eigh(gram, overwrite_a=True, check_finite=False, driver="evd")
     values = np.maximum(values, 0.0)
-    turned = vectors.T @ moment / total
+    turned = vectors.T @ moment
     shrunk = turned[:, None, :] / (values[:, None] + ridges)[:, :, None]
     coefficients = (vectors @ shrunk.reshape(width, -1)).reshape(width, len(ridges), outputs)
     left_out = None
@@ -123,10 +164,7 @@ def _by_features(design: Design, ridges: Array, level: Array, leave_out: bool) -
 def _by_samples(design: Design, ridges: Array, level: Array, leave_out: bool) -> Readouts:
     sample, count, outputs, total = design.sample, len(design.sample), len(level), design.sample.total
     counts = sample.counts
-    rows = np.concatenate([np.asarray(block, dtype=np.float64) for _, block in design])
-    mean = counts @ rows / total
-    rows -= mean
-    rows *= np.sqrt(counts)[:, None]
+    rows, mean = _centred(design)
     targets = (sample.targets - level) * np.sqrt(counts[:, None])
     values, vectors = linalg.eigh(rows @ rows.T / total, overwrite_a=True, check_finite=False, driver="evd")
     values = np.maximum(values, 0.0)

@@ -37,7 +37,7 @@ class OneStepRegressor(MultiOutputMixin, RegressorMixin, OneStep):  # type: igno
         :math:`\sigma`, as :func:`firststep.function` takes it.
     step_size : "auto", float or list of float, default="auto"
         "auto" averages networks before and after steps along the target's own directions, and takes no step unless
-        that lowers the error by more than twice its standard error; 0 never takes one. Numbers are :math:`\eta` of
+        that lowers the cross-validated error beyond its noise; 0 never takes one. Numbers are :math:`\eta` of
         the gradient step of the theory, or candidates for it.
     ridge : "auto", float or list of float, default="auto"
         :math:`\lambda`, or candidates; chosen together with the step size.
@@ -114,10 +114,12 @@ class OneStepRegressor(MultiOutputMixin, RegressorMixin, OneStep):  # type: igno
     each network; beyond 20,000 samples on about as many of them. With `split` the readout's samples are independent
     of the step, and their errors are honest. When the same samples do both, a sample's features already know its
     target through the step, and leave-one-out would be deceived. So the samples are halved for the choice: each
-    half has a readout on the features of the other's step, with the exact leave-one-out error of that. The steps
-    and readouts that are kept then use all samples, with what was so chosen. The errors in `loo_path_` are those
-    of half the samples, and mostly larger than the final one. Without a step nothing is used twice, and from 100
-    samples for each input on the deception is small: there all samples are judged together.
+    half has a readout on the features of the other's step, with the exact leave-one-out error of that; from 100
+    samples for each input on the deception is small, and all samples are judged together. If steps look better so,
+    by 1.2 standard errors, the networks that were chosen are cross-validated on five folds, steps and readouts, with
+    random features beside them; that settles the weights, and whether the gain, by 1.5 standard errors, is more than
+    noise. What is kept uses all samples. The errors in `loo_path_` are those of half the samples, and mostly larger
+    than the final one; its gain is that of the folds.
 
     Several targets are one network with several outputs: each neuron draws a readout for every target, and the
     step is the gradient of the summed squared error.

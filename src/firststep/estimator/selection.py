@@ -5,8 +5,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from firststep.estimator.choice import Choice, Pair, choose_by_leave_one_out
-from firststep.estimator.family import RIDGE_GRID, Averaged, Candidate, Learner, candidates, joined, judge
+from firststep.estimator.choice import MARGIN, Choice, Pair, choose_by_leave_one_out
+from firststep.estimator.crossed import FOLDS, crossed
+from firststep.estimator.directions import Directions
+from firststep.estimator.family import (
+    RIDGE_GRID,
+    Averaged,
+    Candidate,
+    Learner,
+    average,
+    candidates,
+    joined,
+    judge,
+)
 from firststep.estimator.options import Options, is_auto, positive
 from firststep.estimator.readout import Design, Readouts, ridge
 from firststep.estimator.step import Index, Metric, Network, Sample, Step
@@ -16,6 +27,9 @@ from firststep.gaussian import Array
 CHOICE_SAMPLES = 20_000
 # With many samples the best ridge is at most this many places below that of the choice.
 RIDGES_BELOW = 4
+# Standard errors by which steps must lower the error where samples are used twice: by leave-one-out to be considered,
+# and by cross-validation to be taken. A gain that one sample alone makes is one standard error, that of two is 1.4.
+CONSIDERED, TAKEN = 1.2, 1.5
 
 Pairs = list[tuple[Sample, Metric | None, Sample]]
 
@@ -54,20 +68,27 @@ class Selection:
         options, step, fitter = self.options, self.step, self.fitter
         learner = Learner(step.start, options.ridges, step.probe)
         n_steps = options.steps if is_auto(options.step_size) else 0
-        tried = candidates(n_steps, options.scales)
+        tried, calm = candidates(n_steps, options.scales), candidates(0, options.scales)
         pairs, how = self._pairs(n_steps)
-        asked: dict[str, Any] = {"single": options.single, "verbose": options.verbose}
+        twice = bool(n_steps) and options.split is None
+        margin = CONSIDERED if twice else MARGIN
+        asked: dict[str, Any] = {"single": options.single, "margin": margin, "verbose": options.verbose}
         chosen, learned = judge(learner, pairs, tried, **asked)
-        whole = [(step.sample, step.metric, fitter)]
-        directions = learned[0]
+        directions, single = learned[0], pairs
         if len(pairs) > 1:
-            if any(w > 0 and c.stage for w, c in zip(chosen.weights, tried, strict=True)):
-                still = [candidate for candidate in tried if not candidate.stage]
-                directions = learner.learn(step.sample, step.metric, n_steps, still)
-            else:
+            single = [(step.sample, step.metric, fitter)]
+        if twice:
+            still, _ = judge(learner, single, calm, **asked | {"verbose": False})
+            if chosen.steps:
+                if len(pairs) > 1:
+                    directions = learner.learn(step.sample, step.metric, n_steps, calm)
+                    chosen = self._refitted(learner, chosen, directions)
+                chosen = self._confirmed(learner, chosen, still, single[0][2])
+                how += f"; then {FOLDS} folds"
+            if not chosen.steps:
                 # Without a step nothing is used twice, and all samples can be judged together.
-                calm, _ = judge(learner, whole, candidates(0, options.scales), **asked)
-                chosen, pairs = replace(chosen, **_extended(calm, chosen)), whole
+                chosen = replace(chosen, **_extended(still, chosen))
+        pairs = single
         kept = np.flatnonzero(chosen.weights)
         final = []
         for index in kept:
@@ -77,7 +98,7 @@ class Selection:
                 grid = learner.grid(network)
             else:
                 network = directions[candidate.stage].move(step.start, candidate.strength, candidate.scale)
-                grid, readouts, place = self._again(learner, network, place, len(pairs))
+                grid, readouts, place = self._again(learner, network, place)
             final.append((network, readouts.only(place), float(grid[place])))
         network, readouts = joined([row[0] for row in final], [row[1] for row in final], chosen.weights[kept])
         return Selected(
@@ -90,16 +111,53 @@ class Selection:
             counts=np.concatenate([pair[2].counts for pair in pairs]),
         )
 
-    def _again(
-        self, learner: Learner, network: Network, place: int, parts: int
-    ) -> tuple[Array, Readouts, int]:
-        """Ridges, readouts and the best place on all samples, for a network that was chosen on others."""
-        # More samples ask for less ridge; samples that also took the step ask for too little.
-        below = slice(max(0, place - RIDGES_BELOW), place + 1) if parts == 1 else slice(place, None)
-        grid = learner.grid(network)[below]
+    def _refitted(self, learner: Learner, chosen: Averaged, directions: list[Directions]) -> Averaged:
+        """The choice of halves with ridges for all samples."""
+        places = list(chosen.places)
+        for index in np.flatnonzero(chosen.weights):
+            candidate, place = chosen.candidates[index], places[index]
+            if candidate.stage:
+                readouts = learner.fit(self.fitter, directions[candidate.stage], candidate)[1]
+                errors = self.fitter.counts @ (cast(Array, readouts.left_out) ** 2).sum(axis=2)
+                # Samples that also took the step ask for too little ridge.
+                places[index] = place + int(errors[place:].argmin())
+        return replace(chosen, places=places)
+
+    def _confirmed(self, learner: Learner, chosen: Averaged, still: Averaged, sample: Sample) -> Averaged:
+        """The choice with weights by cross-validation, and no steps if their gain there is within its noise."""
+        places = still.places + chosen.places[len(still.places) :]
+        weights = chosen.weights.copy()
+        weights[: len(still.weights)] += still.weights
+        kept = np.flatnonzero(weights)
+        tried = [chosen.candidates[index] for index in kept]
+        rank = self.rank if len(sample) == len(self.rank) else self.rank[self._few()]
+        known = dict(zip(chosen.candidates, places, strict=True))
+        residuals = crossed(learner, sample, rank, self.options.metric, known, tried)
+        asked: dict[str, Any] = {"single": self.options.single, "margin": TAKEN}
+        found = average(tried, chosen.errors[kept], residuals, sample.counts, **asked)
+        weights = np.zeros(len(weights))
+        weights[kept] = found.weights
+        return replace(
+            chosen,
+            places=places,
+            weights=weights,
+            left_out=found.left_out,
+            gain=found.gain,
+            gain_error=found.gain_error,
+        )
+
+    def _again(self, learner: Learner, network: Network, place: int) -> tuple[Array, Readouts, int]:
+        """Ridges, readouts and the best place on all samples, for a network that was chosen on few of them."""
+        # More samples ask for less ridge.
+        grid = learner.grid(network)[max(0, place - RIDGES_BELOW) : place + 1]
         readouts = ridge(Design(self.fitter, network), grid, leave_out=True)
         errors = self.fitter.counts @ (cast(Array, readouts.left_out) ** 2).sum(axis=2)
         return grid, readouts, int(errors.argmin())
+
+    def _few(self) -> Index:
+        """About as many samples as decide."""
+        every = -(-len(self.fitter) // CHOICE_SAMPLES)
+        return np.flatnonzero(self.rank % every == 0)
 
     def _halves(self) -> list[Sample]:
         """Two halves of the samples, if they have to judge each other's steps."""
@@ -121,8 +179,7 @@ class Selection:
             )
         how = "leave-one-out, of samples that also took the step"
         if len(self.fitter) > CHOICE_SAMPLES:
-            every = -(-len(self.fitter) // CHOICE_SAMPLES)
-            few = self.fitter.at(np.flatnonzero(self.rank % every == 0))
+            few = self.fitter.at(self._few())
             return [(few, self.options.metric(few), few)], f"{how}, on {len(few)} of {len(self.fitter)}"
         return whole, how
 
