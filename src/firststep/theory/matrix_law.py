@@ -7,6 +7,7 @@ Samples show some directions through coordinates that their weights m depend on,
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -22,10 +23,11 @@ from firststep.theory.rest import RestLaw, noise_shares, normal_points, reach_of
 NODES, NOISE_NODES = {1: 64, 2: 16, 3: 7, 4: 4}, {1: 12, 2: 8, 3: 4, 4: 3}
 # Samples are put together into so many groups of like weights in each tail, which has this share, and in the body.
 TAIL, TAIL_GROUPS, BODY_GROUPS = 0.03, 30, 80
-# Ellipse around the law, as the sum of its half axes in units of that of its foci, and points on its upper half.
-ELLIPSE, ELLIPSE_POINTS = 1.35, 72
-# On the way down to the ellipse: distances in units of the law's width.
-DISTANCES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.0)
+# On the ellipse around the law polynomials of the highest order are exp(6) times as large as inside. It is reached from
+# a wider one, whose half axes have this sum in units of the foci's distance from the centre; points for each level.
+GROWTH, WIDE, ELLIPSE_POINTS = 3.0, 1.5, 6
+# Rounds of Newton's method on an ellipse.
+ROUNDS = 200
 # Directions of the Krylov space below this share of the largest are rounding.
 ROUNDING = 1e-11
 # The end of a law is found by rounds of so many parts.
@@ -78,29 +80,33 @@ class Samples:
         return Samples(weights[kept], mass[kept], shown[kept], self.coordinates)
 
 
-def transform(
-    points: Values, samples: Samples, ratio: float, start: Values | None = None
-) -> tuple[Values, Values]:
-    r"""The Stieltjes transform g of M and :math:`(M - \zeta)^{-1}` between the special directions, brought to norm one.
+def _between(
+    points: Values, g: Values, samples: Samples, ratio: float, before: Values | None = None
+) -> Values:
+    r"""(M - zeta)^{-1} between the special directions, with sums brought to norm one, (B, q, q).
 
-    With :math:`D = 1/(1 + \phi_0 m g)`, :math:`\zeta = E[m D] - 1/g`; between coordinates it is
-    :math:`H = (E[m D s s^\top] - \zeta)^{-1}`, with :math:`c = \phi_0 g\,E[m D f s^\top]` it is :math:`-cH` between
-    sums and coordinates and :math:`\phi_0 g\,E[D f f^\top] + c H c^\top` between sums [firststep, unified, eqs. 21-23].
+    With :math:`D = 1/(1 + \phi_0 m g)` it is :math:`H = (E[m D s s^\top] - \zeta)^{-1}` between coordinates; with
+    :math:`c = \phi_0 g\,E[m D f s^\top]` it is :math:`-cH` between sums and coordinates and
+    :math:`\phi_0 g\,E[D f f^\top] + c H c^\top` between sums [firststep, unified, eqs. 21-23]. `before` is the same of
+    other samples between the coordinates, which these are added to: what they do to typical directions is in it.
     """
-    m, share, count = samples.weights, samples.shares, samples.coordinates
-    g = _solved(points, m, share, ratio, start)
-    damped = share / (1 + ratio * np.multiply.outer(g, m))
+    m, count = samples.weights, samples.coordinates
+    damped = samples.shares / (1 + ratio * np.multiply.outer(g, m))
     loud = np.tensordot(damped * m, samples.shown, 1)
     plain = np.tensordot(damped, samples.shown[:, count:, count:], 1)
-    known = np.linalg.inv(loud[:, :count, :count] - points[:, None, None] * np.eye(count))
+    inner = -points if before is None else -(damped @ m)
+    inner = loud[:, :count, :count] + inner[:, None, None] * np.eye(count)
+    known = np.linalg.inv(inner if before is None else np.linalg.inv(before) + inner)
     factor = (ratio * g)[:, None, None]
     cross = factor * loud[:, count:, :count]
     mixed = -cross @ known
     own = factor * plain + cross @ known @ cross.swapaxes(1, 2)
     whole = np.block([[known, mixed.swapaxes(1, 2)], [mixed, own]])
     unit = np.eye(whole.shape[1])
-    unit[count:, count:] = _inverse_root(ratio * np.tensordot(share, samples.shown[:, count:, count:], 1))
-    return g, np.asarray(unit @ whole @ unit)
+    unit[count:, count:] = _inverse_root(
+        ratio * np.tensordot(samples.shares, samples.shown[:, count:, count:], 1)
+    )
+    return np.asarray(unit @ whole @ unit)
 
 
 def _inverse_root(matrix: Array) -> Array:
@@ -109,40 +115,39 @@ def _inverse_root(matrix: Array) -> Array:
 
 
 def zeta_at(g: Values, m: Array, share: Array, ratio: float) -> tuple[Values, Values]:
-    """zeta at each g, and its derivative."""
+    """zeta at each g, and its derivative [firststep, unified, eq. 21]."""
     damped = m / (1 + ratio * np.multiply.outer(g, m))
     return np.asarray(damped @ share - 1 / g), np.asarray(-ratio * (damped**2 @ share) + 1 / g**2)
 
 
-def _solved(points: Values, m: Array, share: Array, ratio: float, start: Values | None) -> Values:
-    """g at points above the real axis, by Newton's method on the way down to them."""
-    width = float(np.ptp(points.real)) or 1.0
-    g = -1 / (points + 1j * DISTANCES[0] * width) if start is None else start
-    for distance in DISTANCES if start is None else DISTANCES[-1:]:
-        target = points + 1j * distance * width
-        for _ in range(60):
-            value, slope = zeta_at(g, m, share, ratio)
-            step = (target - value) / slope
-            moved = g + step
-            # A step that leaves the half plane is replaced by one of the plain iteration.
-            plain = 1 / (value + 1 / g - target)
-            g = np.where((moved.imag > 0) & (np.abs(step) < 0.5 * np.abs(g)), moved, (g + plain) / 2)
-            if (np.abs(step) < 1e-13 * np.abs(g)).all():
-                break
+def _solved(points: Values, g: Values, m: Array, share: Array, ratio: float) -> Values:
+    """g at points above the real axis, by Newton's method from a guess."""
+    for _ in range(ROUNDS):
+        value, slope = zeta_at(g, m, share, ratio)
+        step = (points - value) / slope
+        moved = g + step
+        # A step that leaves the half plane is replaced by one of the plain iteration.
+        plain = 1 / (value + 1 / g - points)
+        g = np.where((moved.imag > 0) & (np.abs(step) < 0.5 * np.abs(g)), moved, (g + plain) / 2)
+        if (np.abs(step) < 1e-13 * np.abs(g)).all():
+            break
     return g
 
 
-def _ends(samples: Samples, ratio: float) -> tuple[float, float]:
-    """An interval that has the law and what stands beside it: the coordinates' share of M grows towards the edge."""
-    count, found = samples.coordinates, []
+def _ends(groups: Sequence[Samples], m: Array, share: Array, ratio: float) -> tuple[Array, Array]:
+    """Ends of the law, and of an interval that has what stands beside it: coordinates gain most at the edge."""
+    edges, ends = [], []
     for sign in (1.0, -1.0):
-        m = sign * samples.weights
-        g = edge_at(m, samples.shares, ratio)
-        damped = samples.shares * m / (1 + ratio * m * g)
-        beside = np.tensordot(damped, samples.shown[:, :count, :count], 1)
-        edge = float(zeta_at(np.array([g]), m, samples.shares, ratio)[0][0])
-        found.append(max(edge, float(np.linalg.eigvalsh(beside)[-1])))
-    return -found[1], found[0]
+        g = edge_at(sign * m, share, ratio)
+        beside = 0.0
+        for samples in groups:
+            damped = samples.shares * sign * samples.weights / (1 + ratio * sign * samples.weights * g)
+            count = samples.coordinates
+            known = np.tensordot(damped, samples.shown[:, :count, :count], 1)
+            beside += max(float(np.linalg.eigvalsh(known)[-1]), 0.0)
+        edges.append(sign * float(zeta_at(np.array([g]), sign * m, share, ratio)[0][0]))
+        ends.append(sign * max(sign * edges[-1], beside))
+    return np.array(edges[::-1]), np.array(ends[::-1])
 
 
 def edge_at(m: Array, share: Array, ratio: float) -> float:
@@ -158,30 +163,64 @@ def edge_at(m: Array, share: Array, ratio: float) -> float:
     return high
 
 
-def quadrature(samples: Samples, ratio: float, levels: int) -> tuple[Array, Array, Array, Array]:
-    """Gauss quadrature of both laws of M: nodes and weights, special nodes and vectors (levels q, q).
+@dataclass(frozen=True)
+class Quadrature:
+    """Gauss quadrature of M.
 
-    Chebyshev moments come from a contour around the law and all that stands beside it.
+    Attributes
+    ----------
+    nodes, weights : ndarray (L,)
+        In a typical direction.
+    special_nodes, special_vectors : ndarray (L',), (L', q)
+        Between the special directions: outer products of the vectors are the weights.
+    edges : ndarray (2,)
+        Ends of the law of typical directions.
     """
-    low, high = _ends(samples, ratio)
-    centre, half = (low + high) / 2, max((high - low) / 2, 1e-300)
-    angle = (np.arange(ELLIPSE_POINTS) + 0.5) * math.pi / ELLIPSE_POINTS
-    circle = ELLIPSE * np.exp(1j * angle)
-    points = centre + half * (circle + 1 / circle) / 2
-    g, matrix = transform(points, samples, ratio)
+
+    nodes: Array
+    weights: Array
+    special_nodes: Array
+    special_vectors: Array
+    edges: Array
+
+
+def quadrature(
+    samples: Samples, ratio: float, levels: int, later: Samples | None = None, special_levels: int = 0
+) -> Quadrature:
+    """Gauss quadrature of M; Chebyshev moments come from a contour around the law and all that stands beside it.
+
+    With `later` samples M is the sum over both; their coordinates are all directions of the earlier ones, and their own
+    sums come last. Each special direction has `levels` nodes, or `special_levels`.
+    """
+    groups = [samples] if later is None else [samples, later]
+    m, share = (np.concatenate(x) for x in zip(*[(g.weights, g.shares) for g in groups], strict=True))
+    edges, (low, high) = _ends(groups, m, share, ratio)
+    centre, half, most = (low + high) / 2, max((high - low) / 2, 1e-300), max(levels, special_levels)
+    count = ELLIPSE_POINTS * most
+    turned = np.exp(1j * (np.arange(count) + 0.5) * math.pi / count)
+    # The first guess is that of a semicircle.
+    g = -2 / (half * WIDE * turned)
+    for size in (WIDE, math.exp(GROWTH / most)):
+        circle = size * turned
+        points = centre + half * (circle + 1 / circle) / 2
+        g = _solved(points, g, m, share, ratio)
+    shift = 0.0 if later is None else zeta_at(g, later.weights, later.shares, ratio)[0] + 1 / g
+    matrix = _between(points - shift, g, samples, ratio)
+    if later is not None:
+        matrix = _between(points, g, later, ratio, matrix)
     # Of the contour's lower half the conjugates; its direction makes the sign.
-    speed = half * (circle - 1 / circle) / 2 / ELLIPSE_POINTS
-    orders = np.arange(2 * levels + 1)[:, None]
-    chebyshev = (circle**orders + circle**-orders) / 2
-    scalar = -(chebyshev * speed) @ g
-    moments = -np.tensordot(chebyshev * speed, matrix, 1)
-    nodes, vectors = _gauss(scalar.real[:, None, None], levels)
-    special_nodes, special = _gauss(moments.real, levels)
-    return centre + half * nodes, vectors[:, 0] ** 2, centre + half * special_nodes, special
+    speed = half * (circle - 1 / circle) / 2 / count
+    orders = np.arange(2 * most)[:, None]
+    chebyshev = (circle**orders + circle**-orders) / 2 * speed
+    nodes, vectors = _gauss(-(chebyshev @ g).real[:, None, None], levels)
+    special_nodes, special = _gauss(-np.tensordot(chebyshev, matrix, 1).real, special_levels or levels)
+    return Quadrature(
+        centre + half * nodes, vectors[:, 0] ** 2, centre + half * special_nodes, special, edges
+    )
 
 
 def _gauss(moments: Array, levels: int) -> tuple[Array, Array]:
-    """Nodes in [-1, 1] and vectors (·, q) from Chebyshev moments (2 levels + 1, q, q), by Ritz vectors."""
+    """Nodes in [-1, 1] and vectors (·, q) from Chebyshev moments (2 levels, q, q), by Ritz vectors."""
     size = moments.shape[1]
     i, j = np.meshgrid(np.arange(levels), np.arange(levels), indexing="ij")
 
@@ -255,7 +294,13 @@ def several_law(problem: Problem, sizes: Sizes, levels: int) -> RestLaw:
     square = float(shares @ labels**2)
     if power == 2:
         samples = replace(samples, weights=labels**2 / square)
-    nodes, mass, special_nodes, vectors = quadrature(samples.gathered(sizes.n_step_samples), ratio, levels)
+    found = quadrature(samples.gathered(sizes.n_step_samples), ratio, levels)
+    nodes, mass, special_nodes, vectors = (
+        found.nodes,
+        found.weights,
+        found.special_nodes,
+        found.special_vectors,
+    )
     moments = [float(mass @ nodes**k) for k in range(5)]
     law = RestLaw(
         nodes=nodes,

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from firststep.theory.coefficients import Values
 from firststep.theory.directions import grouped, loud_covariance, turned_covariance
 from firststep.theory.rest import point_law
 from firststep.theory.spectra.two_steps import Rows, TwoStepWeights
@@ -69,8 +68,3 @@ class CovariantWeights(TwoStepWeights):
         if found is None or found.resolution.readout_spacing == self.resolution.readout_spacing:
             return None
         return CovariantWeights(self.problem, self.sizes, self.steps, self.rest, found.resolution)
-
-    def typical_part(self, x: Values, values: Values) -> Values:
-        """The inverse of the bulk's resolvent between the special directions, (B, p, p)."""
-        resolvent = self._resolvent(x, values, self.special_variance)
-        return np.linalg.inv(np.einsum("bl,la,lc->bac", resolvent, self.special, self.special))

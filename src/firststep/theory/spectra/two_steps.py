@@ -1,15 +1,16 @@
 r"""Spectrum of the weights after two steps, or one with a teacher of several directions [firststep, second step].
 
-A row is a point of the curve q(U) that all neurons share, plus a random part of covariance C(U)/d. Outside the bulk
+A row is a point of the curve q(U) that all neurons share, plus a random part of variance c(U, m)/d along an eigenvector
+of both turns with eigenvalue m. Outside the bulk
 
-.. math:: S(x) = -x + \frac Nd E_U\Big[\frac{C(U)}{1 + e(U)}\Big] + N E_U\Big[\frac{q(U)\,q(U)^\top}{1 + e(U)}\Big]
+.. math:: S(x) = \bigg(\int\frac{\mathrm dm_{ab}}{-x + \frac Nd E_U\big[\frac{c(U, m)}{1 + e(U)}\big]}\bigg)^{-1}
+    + N E_U\Big[\frac{q(U)\,q(U)^\top}{1 + e(U)}\Big]
 
 between the special directions, with e(U) from the bulk's own equations; x is an outlier where S(x) is singular.
 """
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -19,22 +20,16 @@ from firststep.setting import Problem, Sizes, check_whole, step_sizes_of
 from firststep.setting.doors import door
 from firststep.theory.coefficients import Resolution, Values, readout_rule
 from firststep.theory.label_law import label_parts
-from firststep.theory.second_step import SAMPLE_NODES, Readouts, after_first, isotropic_law, random_covariance
-from firststep.theory.sectors import thinned
+from firststep.theory.second_step import SAMPLE_NODES, Readouts, after_first, isotropic_law
 from firststep.theory.spectra.bulk import ASIDE, NEAREST, TIGHT, UNLIKELY, Bulk, between
-from firststep.theory.spectra.loose import matrix_law
+from firststep.theory.spectra.turns import no_turn, turn_law, turn_samples
 from firststep.theory.spectra.weight_bulk import WeightBulk
 from firststep.theory.step_law import StepLaw
 
 # Nodes of the law of both turns, and distance of those of a Gaussian readout, at first and at most.
 RESOLUTION, MOST_LEVELS, LEAST_SPACING = Resolution(1, 0.3, 16), 48, 0.1
-# Points that stand for the labels of a step, as a power of two; values that they are put together into in the tail on
-# each side, which has this share, and in each half of the body.
-LABEL_POINTS, TAIL, TAIL_VALUES, BODY_VALUES = 13, 0.03, 40, 60
 # Terms of the second step's slope in powers of z that are counted.
 MOST_TERMS = 8
-# Reach and points of z where the slopes of the second step are tabulated.
-REACH, TABLE = 7.0, 141
 
 
 @dataclass(frozen=True)
@@ -45,8 +40,8 @@ class Rows:
     ----------
     curve : ndarray (nu, p)
         q(U), in the directions z and e_1 … of the first step, then those of the second step's scatter.
-    covariance : ndarray (nu, p, p)
-        C(U), of the random part there, in units of 1/d.
+    extra : ndarray (nu, p, p)
+        What the covariance of the random part has there beyond its law, in units of 1/d.
     typical : ndarray (nu,)
         Its squared length: the mean variance along a typical direction.
     teacher : ndarray (k, p)
@@ -56,7 +51,7 @@ class Rows:
     """
 
     curve: Array
-    covariance: Array
+    extra: Array
     typical: Array
     teacher: Array
     first: StepLaw
@@ -67,99 +62,18 @@ def rows_after(
 ) -> Rows:
     r"""What two steps on fresh samples make of the rows [firststep, second step, eqs. 3-5].
 
-    .. math:: q(U) = \omega_1 U\hat z + \frac{\eta_2 U}{\sqrt N} D(U), \qquad
-        C(U) = A\, C_1(U) A^\top + \text{noise}, \quad A = 1 + \frac{\eta_2 U}{\sqrt N} E[\tilde y\sigma'' x x^\top]
+    .. math:: q(U) = \omega_1 U\hat z + \frac{\eta_2 U}{\sqrt N} D(U)
     """
     first, gradient = after_first(problem, sizes, steps[0], rest, Readouts(u, u_weights))
     push = steps[1] * u / math.sqrt(sizes.width)
     curve = push[:, None] * np.concatenate([gradient.mean, gradient.scatter], axis=1)
     curve[:, 0] += first.shared[0, :, 0]
     known, count = gradient.mean.shape[1], curve.shape[1]
-    structured = rest == "structured"
-    stretched = 1 + push * gradient.typical if structured else np.ones_like(u)
-    noise = push**2 * gradient.noise
-    pushed = push if structured else np.zeros_like(push)
-    covariance = random_covariance(first, gradient, pushed, structured) + noise[:, None, None] * np.eye(count)
+    stretched = 1 + push * gradient.typical if rest == "structured" else np.ones_like(u)
+    typical = stretched**2 * (1 + first.excess[0]) + push**2 * gradient.noise
     teacher = np.zeros((first.cosines.shape[1], count))
     teacher[:, :1], teacher[:, 1:known] = first.cosines[0], first.asides[0]
-    return Rows(curve, covariance, stretched**2 * (1 + first.excess[0]) + noise, teacher, first)
-
-
-def _slopes(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Array]:
-    """E sigma and E sigma'' after the first step given U and z, (nu, nz)."""
-    scale = np.sqrt(1 + first.excess[0])[:, None]
-    shift = first.shared[0] @ z[None]
-    mean, _, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
-    return mean, bent / scale**2
-
-
-def turn_law(
-    problem: Problem,
-    sizes: Sizes,
-    steps: tuple[float, float],
-    rest: str,
-    readouts: Readouts,
-    levels: int,
-) -> tuple[Array, Array]:
-    r"""Nodes and weights of the law of both steps' turns in typical directions [firststep, second step, eq. 6].
-
-    .. math:: \frac{1}{n_0}\sum_{i=1}^{2n_0} m_i\,x_i x_i^\top, \qquad m_i = \frac{2 c_2\eta_1}{\sqrt N} y_i
-        \quad\text{or}\quad \frac{\eta_2}{\sqrt N}\, \tilde y_i\, E_U[U^2 \sigma''(\cdot)|z_i]
-
-    for the first and the second sample: one label-weighted second moment of both, so that the two are free of each
-    other. Against drawn weights the bulk's edge is met to a few per cent (`tests/test_two_steps.py`).
-    """
-    label, pushed = _label_samples(problem, sizes, steps[0], rest, readouts)
-    root = math.sqrt(sizes.width)
-    turned = 2 * float(problem.activation.hermite(3)[2]) * steps[0] / root
-    both = np.concatenate([turned * label, steps[1] / root * pushed])
-    # Twice the samples: labels count twice, and the ratio d/n0 is halved.
-    values, shares = _put_together(2 * both, 2 * sizes.n_step_samples)
-    if np.abs(values).max() < 1e-12:
-        return np.zeros(1), np.ones(1)
-    return thinned(*matrix_law(values, shares, sizes.step_ratio / 2), levels)
-
-
-@lru_cache(maxsize=64)
-def _label_samples(
-    problem: Problem, sizes: Sizes, step_size: float, rest: str, readouts: Readouts
-) -> tuple[Array, Array]:
-    """Labels that stand for those of a sample, and the second step's residuals times E_U[U^2 sigma''|z]."""
-    first, _ = after_first(problem, sizes, step_size, rest, readouts)
-    u, u_weights = readouts.u, readouts.weights
-    points = _normal_points(first.asides.shape[2] + 2)
-    z, noise = points[:, 0], math.sqrt(problem.noise_variance) * points[:, -1]
-    t = z[:, None] * first.cosines[0, :, 0] + points[:, 1:-1] @ first.asides[0].T
-    label = np.asarray(problem.teacher.at(t)) + noise
-    grid = np.linspace(-REACH, REACH, TABLE)
-    mean, curved = _slopes(problem, first, grid)
-    output, slope = (np.interp(z, grid, row) for row in ((u_weights * u) @ mean, (u_weights * u**2) @ curved))
-    return label, (label - output) * slope
-
-
-@lru_cache(maxsize=8)
-def _normal_points(dimensions: int) -> Array:
-    """Evenly spread Gaussian points: multiples of powers of the generalised golden ratio."""
-    from scipy.special import ndtri
-
-    ratio = 2.0
-    for _ in range(64):
-        ratio = (1 + ratio) ** (1 / (dimensions + 1))
-    powers = ratio ** -np.arange(1.0, dimensions + 1)
-    count = 2**LABEL_POINTS
-    return np.asarray(ndtri((0.5 + np.outer(np.arange(1.0, count + 1), powers)) % 1.0))
-
-
-def _put_together(labels: Array, samples: int) -> tuple[Array, Array]:
-    """Fewer labels that stand for many, and their shares: the largest on each side are those that one sample has."""
-    total = len(labels)
-    first = max(1.0, total / samples)
-    tail = np.geomspace(first, TAIL * total, TAIL_VALUES).round().astype(int)
-    body = np.linspace(TAIL * total, total / 2, BODY_VALUES).round().astype(int)
-    ends = np.unique(np.concatenate([[0], tail, body, total - tail, [total]]))
-    ends = np.unique(np.concatenate([ends, total - ends]))
-    ordered, counts = np.sort(labels), np.diff(ends)
-    return np.add.reduceat(ordered, ends[:-1]) / counts, counts / total
+    return Rows(curve, np.zeros((len(u), count, count)), typical, teacher, first)
 
 
 def check_steps(problem: Problem, sizes: Sizes, steps: int, of: str, rest: str) -> None:
@@ -214,19 +128,24 @@ class TwoStepWeights(WeightBulk):
     def _set_rows(self) -> None:
         """The rows' law in typical and in special directions."""
         setting = self.problem, self.sizes, self.steps, self.rest
-        self.rows = rows_after(*setting, self.u, self.u_weights)
-        nodes, weights = np.zeros(1), np.ones(1)
+        self.rows = rows = rows_after(*setting, self.u, self.u_weights)
+        turns = no_turn(rows.curve.shape[1])
         if self.rest == "structured":
             readouts = Readouts(self.u, self.u_weights)
-            nodes, weights = turn_law(*setting, readouts, self.resolution.rest_levels)
-        self.law = replace(isotropic_law(), nodes=nodes, weights=weights, share=np.ones_like(nodes))
-        bent = (1 + np.outer(nodes, self.u)) ** 2
-        own = weights @ bent
-        # What the turn does not explain of a row's length is noise; where it explains too much it is scaled down.
-        self.variance = bent * np.minimum(self.rows.typical / own, 1.0) + np.maximum(
-            self.rows.typical - own, 0.0
-        )
-        self.mean = float(self.rows.typical @ self.u_weights)
+            samples = turn_samples(self.problem, self.sizes, self.steps[0], self.rest, readouts)
+            turns = turn_law(samples, self.sizes, self.steps, self.resolution.rest_levels)
+        self.law = replace(isotropic_law(), nodes=turns.nodes, weights=turns.weights, share=turns.share)
+        self.special = turns.special_vectors
+        own = turns.weights @ (1 + np.outer(turns.nodes, self.u)) ** 2
+
+        def variance(nodes: Array, share: Array) -> Array:
+            # What the turn does not explain of a row's length is noise; where it explains too much it is scaled down.
+            bent = (1 + np.outer(nodes, self.u)) ** 2 * np.minimum(rows.typical / own, 1.0)
+            return np.asarray(bent + np.outer(share, np.maximum(rows.typical - own, 0.0)))
+
+        self.variance = variance(turns.nodes, turns.share)
+        self.special_variance = variance(turns.special_nodes, turns.special_share)
+        self.mean = float(rows.typical @ self.u_weights)
 
     def finer(self) -> "TwoStepWeights | None":
         """With more nodes, where these are not at their limit."""
@@ -245,15 +164,16 @@ class TwoStepWeights(WeightBulk):
     def system(self, x: Values, values: Values) -> Values:
         """S(x), (B, p, p) [firststep, second step, eq. 7]."""
         mass = self.u_weights * self._inverse(values)
-        random = np.einsum("bu,uac->bac", mass, self.rows.covariance)
+        random = np.einsum("bu,uac->bac", mass, self.rows.extra)
         shared = np.einsum("bu,ua,uc->bac", mass, self.rows.curve, self.rows.curve)
         return np.asarray(
             self.typical_part(x, values) + self.aspect * random + float(self.sizes.width) * shared
         )
 
     def typical_part(self, x: Values, values: Values) -> Values:
-        """What S(x) has without the law of the special directions, (B, p, p)."""
-        return np.asarray(-x[:, None, None] * np.eye(self.rows.curve.shape[1]))
+        """The inverse of the bulk's resolvent between the special directions, (B, p, p)."""
+        resolvent = self._resolvent(x, values, self.special_variance)
+        return np.linalg.inv(np.einsum("bl,la,lc->bac", resolvent, self.special, self.special))
 
     def outliers(self, edge: float, scan: Bulk) -> tuple[Outlier, ...]:
         """Where S(x) is singular beyond the bulk, from the largest down, with the teacher's share of each vector."""

@@ -1,0 +1,216 @@
+r"""How two steps turn the rows: the law of both label-weighted second moments together [firststep, second step].
+
+.. math:: \frac{1}{n_0}\sum_{i=1}^{2n_0} m_i\,x_i x_i^\top, \qquad m_i = \frac{2 c_2\eta_1}{\sqrt N} y_i
+    \quad\text{or}\quad \frac{\eta_2}{\sqrt N}\, \tilde y_i\, E_U[U^2 \sigma''(\cdot)|z_i]
+
+for the first and the second sample, in typical directions and between the special ones.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from firststep.gaussian import Array, gauss_hermite
+from firststep.setting import Problem, Sizes
+from firststep.theory.matrix_law import Quadrature, Samples, label_samples, quadrature
+from firststep.theory.rest import noise_shares
+from firststep.theory.second_step import SLOPE_NODES, Readouts, after_first
+from firststep.theory.step_law import StepLaw, beyond_spike
+
+# Points that stand for the samples of a step, as a power of two.
+SAMPLE_POINTS = 13
+# Levels of the law between special directions, and axes of the second step's scatter that have it.
+SPECIAL_LEVELS, SPECIAL_AXES = 12, 2
+# Reach and points of z where the slopes of the second step are tabulated.
+REACH, TABLE = 7.0, 141
+# Rows are hardly turned where the turn's share of their length is below this times that of the noise.
+LITTLE = 0.05
+
+
+@dataclass(frozen=True)
+class TurnLaw:
+    """The law of both turns.
+
+    Attributes
+    ----------
+    nodes, weights : ndarray (L,)
+        In typical directions.
+    special_nodes, special_vectors : ndarray (L',), (L', p)
+        Between the special directions: z, e_1 …, then the axes of the second step's scatter.
+    share : ndarray (L,)
+        Variance of what is different for every neuron along an eigenvector, in units of its mean.
+    special_share : ndarray (L',)
+        The same at the special nodes.
+    """
+
+    nodes: Array
+    weights: Array
+    special_nodes: Array
+    special_vectors: Array
+    share: Array
+    special_share: Array
+
+
+def no_turn(directions: int) -> TurnLaw:
+    """Rows that are not turned."""
+    one, ones = np.ones(1), np.ones(directions)
+    return TurnLaw(np.zeros(1), one, np.zeros(directions), np.eye(directions), one, ones)
+
+
+@dataclass(frozen=True)
+class TurnSamples:
+    """Samples of both steps, before their sizes are known.
+
+    Attributes
+    ----------
+    weights : tuple of ndarray (P,)
+        m of each sample: 2 c_2 y, and y~ E_U[U^2 sigma''|z].
+    noise : tuple of ndarray (P,)
+        n, what each adds to the rows' noise: y^2 and y~^2, times what E[U^2 sigma'^2|z] has beyond spike and turn.
+    turning, spreading : tuple of Samples
+        The same samples, put together, with m and with n as their weights.
+    axes : ndarray (k + 1, k + 1)
+        The teacher's directions and the scatter of the first step, rows, in the axes z, e_1 ….
+    directions : int
+        p, all special directions.
+    """
+
+    weights: tuple[Array, Array]
+    noise: tuple[Array, Array]
+    turning: tuple[Samples, Samples]
+    spreading: tuple[Samples, Samples]
+    axes: Array
+    directions: int
+
+
+def turn_law(samples: TurnSamples, sizes: Sizes, steps: tuple[float, float], levels: int) -> TurnLaw:
+    r"""The law of both turns, with `levels` nodes in typical directions [firststep, second step, eq. 6].
+
+    It is one second moment of the samples of both steps, which are free of each other. Where rows are hardly turned it
+    is the law of the noise's covariance, :math:`\frac{1}{n_0}\sum_i n_i x_i x_i^\top`.
+    """
+    scale = [step / math.sqrt(sizes.width) for step in steps]
+    m = np.concatenate([factor * own for factor, own in zip(scale, samples.weights, strict=True)])
+    n = np.concatenate([factor**2 * own for factor, own in zip(scale, samples.noise, strict=True)])
+    turned = float(m @ m) > LITTLE * float(n.sum())
+    if not turned and not n.sum() > 0:
+        return no_turn(samples.directions)
+    grouped = samples.turning if turned else samples.spreading
+    factors = scale if turned else [factor**2 / (2 * float(n.mean())) for factor in scale]
+    earlier, later = (
+        replace(own, weights=factor * own.weights) for factor, own in zip(factors, grouped, strict=True)
+    )
+    found = quadrature(earlier, sizes.step_ratio, levels, later, SPECIAL_LEVELS)
+    nodes, weights = found.nodes, found.weights
+    special_nodes, vectors = _between(samples, found)
+    m_nodes, m_special = nodes, special_nodes
+    if not turned:
+        share, special_share = nodes, special_nodes
+        m_nodes, m_special = np.zeros_like(nodes), np.zeros_like(special_nodes)
+    else:
+        quadratic = _shares(m, n, sizes.step_ratio, [float(weights @ nodes**k) for k in range(5)])
+        share, special_share = (np.maximum(np.polyval(quadratic, x), 0.0) for x in (nodes, special_nodes))
+    mean = float(weights @ share)
+    return TurnLaw(m_nodes, weights, m_special, vectors, share / mean, special_share / mean)
+
+
+def _shares(m: Array, n: Array, ratio: float, moments: list[float]) -> Array:
+    """The noise's variance along an eigenvector of the turns as a quadratic function of the eigenvalue."""
+    if not n.sum() > 0:
+        return np.ones(1)
+    seen = [float((n * m**k).sum() / n.sum()) for k in range(3)]
+    return noise_shares(moments, [0.0, 0.0, *seen], ratio)
+
+
+def _between(samples: TurnSamples, found: Quadrature) -> tuple[Array, Array]:
+    """Nodes and vectors (·, p) of the law between the special directions.
+
+    Beyond the first few axes of the second step's scatter directions are typical ones.
+    """
+    known, count = len(samples.axes), samples.directions
+    first = count - (found.special_vectors.shape[1] - known)
+    vectors = np.zeros((len(found.special_nodes), count))
+    vectors[:, :known] = found.special_vectors[:, :known] @ samples.axes
+    vectors[:, first:] = found.special_vectors[:, known:]
+    # Nodes inside the law stand for a continuum that ends where that of typical directions does.
+    special = found.special_nodes
+    inside = (special >= found.edges[0]) & (special <= found.edges[1])
+    special = np.where(inside, np.clip(special, found.nodes[0], found.nodes[-1]), special)
+    others = np.arange(known, first)
+    typical = np.zeros((len(others), len(found.nodes), count))
+    typical[np.arange(len(others)), :, others] = np.sqrt(found.weights)
+    return (
+        np.concatenate([special, np.tile(found.nodes, len(others))]),
+        np.concatenate([vectors, typical.reshape(-1, count)]),
+    )
+
+
+@lru_cache(maxsize=64)
+def turn_samples(
+    problem: Problem, sizes: Sizes, step_size: float, rest: str, readouts: Readouts
+) -> TurnSamples:
+    """Samples that stand for those of both steps, after a first step of this size."""
+    first, gradient = after_first(problem, sizes, step_size, rest, readouts)
+    u, u_weights, n0 = readouts.u, readouts.weights, sizes.n_step_samples
+    points = _normal_points(first.asides.shape[2] + 2)
+    z, noise = points[:, 0], math.sqrt(problem.noise_variance) * points[:, -1]
+    t = z[:, None] * first.cosines[0, :, 0] + points[:, 1:-1] @ first.asides[0].T
+    label = np.asarray(problem.teacher.at(t)) + noise
+    grid = np.linspace(-REACH, REACH, TABLE)
+    mean, slope, curved, squared = _slopes(problem, first, grid)
+    left = np.maximum(squared - slope**2 - curved**2 * (1 + first.excess[0])[:, None], 0.0)
+    scatter = gradient.scatter[:, -SPECIAL_AXES:]
+    shown = scatter.T @ slope / (scatter**2).sum(axis=0)[:, None]
+    averages = (u_weights * u) @ mean, (u_weights * u**2) @ curved, (u_weights * u**2) @ left
+    output, curve, loud, *rows = (np.interp(z, grid, row) for row in (*averages, *shown))
+    residual, axes = label - output, _known_axes(first)
+    s = np.concatenate([points[:, :-1] @ axes.T, residual[:, None] * np.stack(rows, axis=1)], axis=1)
+    shares = np.full(len(s), 1 / len(s))
+    later = Samples(residual * curve, shares, s[:, :, None] * s[:, None, :], len(axes))
+    earlier = label_samples(problem, sizes)
+    turned, beyond = 2 * float(problem.activation.hermite(3)[2]), beyond_spike(problem, rest)
+    turning = replace(earlier, weights=turned * earlier.weights), later
+    spreading = (
+        replace(earlier, weights=beyond * earlier.weights**2),
+        replace(later, weights=loud * residual**2),
+    )
+    return TurnSamples(
+        weights=(turned * label, residual * curve),
+        noise=(beyond * label**2, loud * residual**2),
+        turning=(turning[0].gathered(n0), turning[1].gathered(n0)),
+        spreading=(spreading[0].gathered(n0), spreading[1].gathered(n0)),
+        axes=axes,
+        directions=gradient.turn.shape[1],
+    )
+
+
+def _known_axes(first: StepLaw) -> Array:
+    """The teacher's directions and the scatter of the first step, rows, in the axes z, e_1 …."""
+    teacher = np.concatenate([first.cosines[0], first.asides[0]], axis=1)
+    left = np.linalg.svd(teacher)[2][-1]
+    return np.concatenate([teacher, [left if left[0] >= 0 else -left]])
+
+
+def _slopes(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Array, Array, Array]:
+    """E sigma, E sigma', E sigma'' and E sigma'^2 after the first step given U and z, (nu, nz)."""
+    scale = np.sqrt(1 + first.excess[0])[:, None]
+    shift = first.shared[0] @ z[None]
+    mean, slope, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
+    nodes, mass = gauss_hermite(SLOPE_NODES)
+    squared = problem.activation.derivative(scale[..., None] * nodes + shift[..., None]) ** 2 @ mass
+    return mean, slope / scale, bent / scale**2, squared
+
+
+@lru_cache(maxsize=8)
+def _normal_points(dimensions: int) -> Array:
+    """Evenly spread Gaussian points: multiples of powers of the generalised golden ratio."""
+    from scipy.special import ndtri
+
+    ratio = 2.0
+    for _ in range(64):
+        ratio = (1 + ratio) ** (1 / (dimensions + 1))
+    powers = ratio ** -np.arange(1.0, dimensions + 1)
+    count = 2**SAMPLE_POINTS
+    return np.asarray(ndtri((0.5 + np.outer(np.arange(1.0, count + 1), powers)) % 1.0))
