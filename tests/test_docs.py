@@ -308,3 +308,13 @@ class TestPaper:
         ]
         text, _ = extension("paper").page(paper, bib)
         assert "As Bee and Cee (2020) and" in text
+
+
+def test_every_chapter_of_the_theory_begins_with_what_one_needs_and_has_a_picture() -> None:
+    chapters = [page for page in sorted((ROOT / "docs" / "theory").glob("*.md")) if page.stem != "index"]
+    for page in [*chapters, ROOT / "docs" / "unified.md"]:
+        opening, _, _ = page.read_text().partition("\n## ")
+        assert "\n\n**In short.** " in opening, page.name
+        pictures = re.findall(r"```\{image\} (\S+)", opening)
+        assert pictures, page.name
+        assert all((page.parent / name).is_file() for name in pictures)
