@@ -310,19 +310,16 @@ def _escaped(text: str) -> str:
 
 def markdown(table: Iterable[Row]) -> str:
     """Rows as a Markdown table."""
-    lines = ["| source | what | function | tests | shown in |", "| --- | --- | --- | --- | --- |"]
+    # Three columns, so that names of functions and tests have room.
+    lines = ["| source | what, and the function | tests, and where it is shown |", "| --- | --- | --- |"]
     for row in table:
         checked = _few(row.tests, "`{}`")
         if row.definition.tested_by_example:
             checked = f"{checked}, and its own example" if checked else "its own example"
         source = f"[{row.key}{', ' + row.place if row.place else ''}](#ref-{row.key.lower()})"
-        cells = (
-            source,
-            _escaped(row.definition.summary),
-            _target(row.definition.name),
-            checked,
-            _few(row.shown),
-        )
+        shown = f"<br>in {_few(row.shown)}" if row.shown else ""
+        what = f"{_escaped(row.definition.summary)}<br>{_target(row.definition.name)}"
+        cells = (source, what, checked + shown)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
