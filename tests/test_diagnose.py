@@ -2,6 +2,7 @@ import importlib.util
 import json
 import math
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from numpy.typing import NDArray
 import firststep
 from firststep.cli.app import main
 from firststep.diagnose import MODELS, Number, diagnose, learning_curve, progress, read_table
+from firststep.diagnose.curve import read_paths
 from firststep.diagnose.equivalent import Path as RidgePath
 from firststep.diagnose.equivalent import fixed_path
 from firststep.diagnose.examine import _believed
 from firststep.diagnose.expected import Theory
+from firststep.diagnose.linear import LinearRidge
 from firststep.diagnose.measure import folds_of, linear_strength, profile_of, shape_of
 from firststep.diagnose.table import numbers_of, prepare
+from firststep.diagnose.trend import Trend
 
 pytest.importorskip("sklearn")
 pd = pytest.importorskip("pandas")
@@ -70,11 +74,31 @@ def test_a_theory_that_does_not_describe_the_table_is_silent() -> None:
     silent, (line,) = _believed(dict.fromkeys(MODELS, Number(0.9, 0.01)), measured, ["line"])
     assert silent == {}
     assert "does not describe this table" in line
+    # A small error needs a narrow bar.
+    small = dict.fromkeys(MODELS, Number(0.05, 0.001))
+    silent, (line,) = _believed(dict.fromkeys(MODELS, Number(0.05, 0.02)), small, ["line"])
+    assert silent == {}
+    assert line == "the theory is silent: it knows its own error for linear ridge, 0.050 ± 0.020, too badly"
     # A threshold along one input is no single-index target of Gaussian inputs with few degrees.
     rng = np.random.default_rng(0)
     inputs = rng.uniform(size=(400, 3))
     rough = diagnose(inputs, np.sign(np.sin(20 * inputs[:, 0])), **QUICK)
     assert rough.predicted == {} or "too" in rough.verdict
+
+
+def test_linear_ridge_is_ridge_regression_on_the_inputs() -> None:
+    """Also with about as many inputs as samples, where a turned and stretched copy of them is another model."""
+    from sklearn.linear_model import RidgeCV
+
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((1200, 150))
+    targets = inputs @ rng.standard_normal((150, 2)) / 12 + 0.7 * rng.standard_normal((1200, 2))
+    ours = LinearRidge().fit(inputs[:200], targets[:200])
+    theirs = RidgeCV(np.geomspace(1, 1e4, 60)).fit(inputs[:200], targets[:200])
+    errors = [np.mean((targets[200:] - model.predict(inputs[200:])) ** 2) for model in (ours, theirs)]
+    assert errors[0] == pytest.approx(errors[1], rel=0.03)
+    constant = np.column_stack([inputs[:50, :2], np.ones(50)])
+    assert np.isfinite(LinearRidge().fit(constant, targets[:50]).predict(constant)).all()
 
 
 def test_noise_gives_no_hope() -> None:
@@ -420,8 +444,8 @@ def test_the_learning_curve_meets_what_more_samples_do() -> None:
         true = np.mean([np.mean((targets[10_000:] - inputs[10_000:] @ fit) ** 2) for fit in fits]) / variance
         told = few.errors["linear_ridge"][place]
         # The samples' own noise is the largest part of the difference.
-        assert abs(told.value - true) < 3 * told.stderr
-        assert floor - 3 * told.stderr < told.value
+        assert abs(told.value - true) < 1.8 * told.bar
+        assert floor - 1.8 * told.bar < told.value
     drop = few.errors["linear_ridge"][0].value - few.errors["linear_ridge"][1].value
     assert drop == pytest.approx(floor * 30 * (1 / 300 - 1 / 1200), rel=0.4)
     assert "Twice the data" in str(learning_curve(inputs[:100], targets[:100], width=20))
@@ -434,10 +458,101 @@ def test_a_curve_says_where_it_is_out_of_sight() -> None:
     inputs = rng.uniform(-1, 1, (120, 2))
     smooth = learning_curve(inputs, np.sin(3 * inputs[:, 0]) * inputs[:, 1], width=100, theory=False)
     assert "random_features" in smooth.limited
-    assert "still falling fast" in smooth.to_text()
+    told = smooth.errors["random_features"]
+    assert [value.in_sight for value in told] == [True, True, False, False]
+    assert smooth.sentence().startswith("What twice the data would do to the error")
+    assert "(?)" in smooth.to_text()
+    assert "the error still falls fast" in smooth.to_text()
+    few = learning_curve(inputs[:50], inputs[:50] @ [1, 1] + rng.standard_normal(50), width=20, theory=False)
+    assert set(few.limited) == {"linear_ridge", "random_features", "one_step"}
+    assert "50 samples are too few to tell" in few.sentence()
+    scarce = learning_curve(
+        inputs[:30], inputs[:30] @ [1, 1] + rng.standard_normal(30), width=20, theory=False
+    )
+    assert all(math.isfinite(value.value) for value in scarce.errors["linear_ridge"])
     basis = np.linalg.qr(rng.standard_normal((100, 91)))[0]
     path = RidgePath(basis, np.ones(90), rng.standard_normal((100, 1)), np.array([0.01, 0.1]))
     assert math.isnan(path.extend(200)[0].value)
+
+
+@dataclass(frozen=True)
+class KnownPath:
+    """A path whose error at the samples used and the equivalent's elsewhere are given."""
+
+    used: int
+    error: float
+    rate: float
+    ends: bool = False
+
+    @property
+    def basis(self) -> Any:
+        return np.zeros((self.used, 1))
+
+    @property
+    def errors(self) -> Any:
+        return np.array([self.error])
+
+    def extend(self, n_samples: int) -> tuple[Number, bool]:
+        value = self.error * (n_samples / self.used) ** -self.rate
+        return Number(value, 0.01 * value), self.ends
+
+
+def test_a_trend_weighs_what_the_equivalent_says_against_what_was_seen() -> None:
+    def trend(fall: float, rate: float, used: int = 400, ends: bool = False) -> Trend:
+        half = KnownPath(used // 2, 0.5 * math.exp(fall), rate)
+        return Trend([KnownPath(used, 0.5, rate, ends)], [[half]], used)  # type: ignore[list-item]
+
+    def change(found: Trend, n_samples: int) -> float:
+        return math.log(found.at(n_samples).value / 0.5)
+
+    log2 = math.log(2)
+    # A half was measured; a slow fall leaves the equivalent alone.
+    assert change(trend(0.08, 0.1), 200) == pytest.approx(0.08)
+    assert change(trend(0.08, 0.1), 800) == pytest.approx(-0.1 * log2 - 0.5 * (0.08 - 0.1 * log2), abs=0.02)
+    assert change(trend(0.09, 0.05), 800) == pytest.approx(-0.05 * log2)
+    # A fast one goes on, for each doubling.
+    assert change(trend(0.2, 0.1), 800) == pytest.approx(-0.1 * log2 - 0.5 * (0.2 - 0.1 * log2))
+    assert change(trend(0.5, 0.1), 1600) == pytest.approx(-0.2 * log2 - 0.75 * (1.0 - 0.2 * log2))
+    # More than was seen is half believed.
+    assert change(trend(0.02, 0.1), 800) == pytest.approx(-0.05 * log2 - 0.01)
+    assert change(trend(-0.05, 0.1), 800) == pytest.approx(-0.05 * log2)
+    # The bar is that of the samples, and grows where both disagree.
+    at_once = trend(0.1 * log2, 0.1).at(400)
+    assert at_once.bar == pytest.approx(1.645 * 0.01 * 0.5)
+    assert trend(0.5, 0.1).at(800).bar > 5 * trend(0.1 * log2, 0.1).at(800).bar
+    assert trend(0.1, 0.1).at(800).in_sight
+    assert not trend(0.6, 0.1).at(800).in_sight
+    assert not trend(0.1, 0.1, used=50).at(100).in_sight
+    assert not trend(0.1, 0.1, ends=True).at(800).in_sight
+    assert trend(0.6, 0.1).at(400).in_sight
+    alone = Trend([KnownPath(30, 0.5, 0.1)], [], 30)  # type: ignore[list-item]
+    assert change(alone, 60) == pytest.approx(-0.1 * log2)
+
+
+def test_where_noise_is_small_a_trend_is_nearer_than_the_equivalent() -> None:
+    """More samples teach what fewer could not tell from noise, which the equivalent takes as fixed."""
+    from firststep.estimator.step import Sample
+
+    rng = np.random.default_rng(7)
+
+    def drawn(count: int) -> Sample:
+        inputs = rng.uniform(-1.7, 1.7, (count, 4))
+        smooth = np.sin(1.5 * inputs[:, :2]).sum(axis=1) * inputs[:, 2] + 0.05 * rng.standard_normal(count)
+        return Sample(inputs, smooth[:, None], np.ones(count))
+
+    trends = [
+        read_paths(drawn(120), (150, "tanh"), np.random.default_rng(0)).trend("random_features")
+        for _ in range(6)
+    ]
+    true = [
+        read_paths(drawn(240), (150, "tanh"), np.random.default_rng(0)).trend("random_features").now
+        for _ in range(6)
+    ]
+    wanted = math.log(np.mean(true))
+    told = math.log(np.mean([trend.at(240).value for trend in trends]))
+    even = math.log(np.mean([trend.paths[0].extend(240)[0].value for trend in trends]))
+    assert even > wanted + 0.1
+    assert abs(told - wanted) < 0.6 * abs(even - wanted)
 
 
 def path_of(inputs: Any, targets: Any) -> RidgePath:
@@ -500,6 +615,13 @@ def test_a_curve_has_widths_ridges_and_the_theory_beside_it() -> None:
     assert curve.theory[1].value == pytest.approx(curve.errors["random_features"][1].value, rel=0.25)
     assert json.loads(json.dumps(curve.to_dict()))["theory"][0]["stderr"] > 0
     assert "theory, no step" in curve.to_text()
+    for told, words in (
+        (Number(curve.errors["random_features"][1].value, 0.3), "too badly"),
+        (Number(3.0, 0.01), "does not describe this table"),
+    ):
+        doubted = replace(curve, theory=(told,) * 4).to_text()
+        assert words in doubted
+        assert "theory, no step" not in doubted
     three = np.digitize(inputs[:, 0], [-0.5, 0.5])
     told = diagnose(inputs, np.array(list("abc"))[three], curve=True, **QUICK).curve
     assert told is not None

@@ -3,15 +3,17 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firststep.diagnose.equivalent import Path, fixed_path
 from firststep.diagnose.measure import folds_of, linear_strength, profile_of, shape_of
-from firststep.diagnose.numbers import Number, plain
+from firststep.diagnose.numbers import Expected, Number, plain
 from firststep.diagnose.table import Table, prepare
+from firststep.diagnose.trend import FEWEST, Trend
 from firststep.figures import Figure, Panel, Series
 from firststep.gaussian import Array, function
 
@@ -25,6 +27,8 @@ MOST_ROWS = 4000
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 # Widths that are measured, over the one asked for.
 WIDTHS = (0.5, 1.0, 2.0)
+# How often the samples are halved to see the last doubling, and how many samples that takes.
+DIVISIONS, FEWEST_HALVED = 2, 40
 # Every so many places of the path a ridge is shown.
 EVERY = 6
 # The theory is asked up to this many inputs: more take minutes.
@@ -44,9 +48,10 @@ class LearningCurve:
         Numbers of samples n.
     used : int
         Samples that the curve was read off from.
-    errors : mapping of str to tuple of Number
+    errors : mapping of str to tuple of Expected
         Mean squared errors over the variance of the target, at the best ridge, for `linear_ridge`,
-        `random_features` and `one_step`; ± one standard error of the samples used, and the equivalent's own error.
+        `random_features` and `one_step`; `bar` is half of an interval that covers nine of ten, for the samples used and
+        the curve's own error; `in_sight` is False where the samples cannot tell.
     widths : tuple of (int, Number)
         Errors of random features at the samples used for other widths, measured.
     wider : Number
@@ -60,7 +65,7 @@ class LearningCurve:
     target : str
         Name of the target.
     limited : tuple of str
-        Models whose errors for more samples lie beyond what these samples can tell; their bar is wide.
+        Models some of whose errors for more samples lie beyond what these samples can tell.
     figure : Figure
         The curves.
 
@@ -75,7 +80,7 @@ class LearningCurve:
 
     n_samples: tuple[int, ...]
     used: int
-    errors: Mapping[str, tuple[Number, ...]]
+    errors: Mapping[str, tuple[Expected, ...]]
     widths: tuple[tuple[int, Number], ...]
     wider: Number
     ridges: tuple[tuple[float, float, float], ...]
@@ -86,17 +91,18 @@ class LearningCurve:
 
     def to_text(self) -> str:
         """A sentence and a table."""
-        lines = [self.sentence(), "", "n".ljust(20) + "".join(f"{n:<20}" for n in self.n_samples)]
+        head = "n (± covers 9 of 10)"
+        lines = [self.sentence(), "", f"{head:<22}" + "".join(f"{n:<22}" for n in self.n_samples)]
         for model, values in self.errors.items():
-            lines.append(f"{CURVES[model]:<20}" + "".join(f"{value!s:<20}" for value in values))
+            lines.append(f"{CURVES[model]:<22}" + "".join(f"{value!s:<22}" for value in values))
         if self.theory:
-            shown = f"{'theory, no step':<20}" + "".join(f"{value!s:<20}" for value in self.theory)
+            shown = f"{'theory, no step':<22}" + "".join(f"{value!s:<22}" for value in self.theory)
             lines.append(self._doubt() or shown)
         if self.limited:
             names = ", ".join(CURVES[model] for model in self.limited)
-            lines.append(f"note: {names}: still falling fast; these samples do not tell how far it falls")
-        lines += ["", "neurons".ljust(20) + "".join(f"{width:<20}" for width, _ in self.widths)]
-        lines.append(f"{'random features':<20}" + "".join(f"{value!s:<20}" for _, value in self.widths))
+            lines.append(f"note: (?) {names}: out of sight, {self._why()}; take the number for a guess")
+        lines += ["", f"{'neurons (± 1 s.e.)':<22}" + "".join(f"{width:<22}" for width, _ in self.widths)]
+        lines.append(f"{'random features':<22}" + "".join(f"{value!s:<22}" for _, value in self.widths))
         return "\n".join(line.rstrip() for line in lines)
 
     def sentence(self) -> str:
@@ -106,10 +112,17 @@ class LearningCurve:
         now, then = (self.n_samples.index(n) for n in (self.used, 2 * self.used))
         best = min(self.errors, key=lambda model: self.errors[model][now].value)
         before, after = self.errors[best][now], self.errors[best][then]
-        return (
-            f"Twice the data would take the error ({CURVES[best]}) from {before.value:.3g} to {after}; "
-            f"twice the width would {_change(self.wider)}."
-        )
+        told = f"Twice the data would take the error ({CURVES[best]}) from {before.value:.3g} to {after}"
+        if not after.in_sight:
+            told = f"What twice the data would do to the error ({CURVES[best]}, now {before.value:.3g}) is out of sight"
+            told += f": {self._why()}"
+        return f"{told}; twice the width would {_change(self.wider)}."
+
+    def _why(self) -> str:
+        """Why more samples are out of sight."""
+        if self.used < FEWEST:
+            return f"{self.used} samples are too few to tell"
+        return "the error still falls fast, and these samples do not tell how far"
 
     def _doubt(self) -> str:
         """Why the theory is not shown; empty if it meets random features where they were measured."""
@@ -117,20 +130,22 @@ class LearningCurve:
             return ""
         now = self.n_samples.index(self.used)
         told, seen = self.theory[now], self.errors["random_features"][now]
-        if abs(told.value - seen.value) <= BELIEVED * seen.value + 2 * seen.stderr and (
-            told.stderr <= WIDEST * told.value
-        ):
-            return ""
-        return (
-            f"note: the theory of random features says {told} at {self.used} samples, measured {seen}: it does not "
-            "describe this table"
-        )
+        if told.stderr > WIDEST * told.value:
+            return (
+                f"note: the theory of random features is not shown: it knows its own error, {told}, too badly"
+            )
+        if abs(told.value - seen.value) > BELIEVED * seen.value + seen.bar:
+            return (
+                f"note: the theory of random features says {told} at {self.used} samples, measured {seen}: it does not "
+                "describe this table"
+            )
+        return ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able numbers."""
 
-        def listed(values: Sequence[Number]) -> list[dict[str, float]]:
-            return [{"value": number.value, "stderr": number.stderr} for number in values]
+        def listed(values: Sequence[Number | Expected]) -> list[dict[str, Any]]:
+            return [asdict(number) for number in values]
 
         found = {
             "n_samples": list(self.n_samples),
@@ -233,12 +248,9 @@ def curve_of(
     if min(sizes) < 2:
         raise ValueError(f"n_samples must be at least 2, got {min(sizes)}")
     read = read_paths(sample, asked, rng)
-    found: dict[str, tuple[Number, ...]] = {}
-    limited = []
-    for model in CURVES:
-        values = [together([path.extend(size) for path in read.paths[model]]) for size in sizes]
-        found[model] = tuple(number for number, _ in values)
-        limited += [model] if any(flag for _, flag in values) else []
+    trends = {model: read.trend(model) for model in CURVES}
+    found = {model: tuple(trend.at(size) for size in sizes) for model, trend in trends.items()}
+    limited = tuple(model for model, values in found.items() if not all(value.in_sight for value in values))
     told: tuple[Number, ...] = ()
     if theory and targets.shape[1] == 1 and inputs.shape[1] <= THEORY_INPUTS:
         told = _theory(inputs, sample.targets[:, 0], sizes, asked, rng)
@@ -251,24 +263,29 @@ def curve_of(
         ridges=_ridges(read.paths["random_features"][0]),
         theory=told,
         target=table.target_name,
-        limited=tuple(limited),
+        limited=limited,
         figure=_figure(sizes, found, told, table.target_name),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """Paths of each model, and of random features of other widths."""
+    """Paths of each model on all samples and on halves of them, and of random features of other widths."""
 
+    used: int
     paths: Mapping[str, list[Path]]
+    halves: Sequence[Mapping[str, list[Path]]]
     widths: Mapping[int, Path]
+
+    def trend(self, model: str) -> Trend:
+        """The curve of a model."""
+        return Trend(self.paths[model], [half[model] for half in self.halves], self.used)
 
 
 def read_paths(sample: Any, asked: tuple[int, str], rng: np.random.Generator) -> Read:
     """All ridge fits of linear ridge, of random features at their best scale, and of features after a step."""
     from firststep.estimator.directions import still
-    from firststep.estimator.family import ONWARD, SCALES
-    from firststep.estimator.step import Network, metric
+    from firststep.estimator.step import Network
 
     (width, activation), (count, dim) = asked, sample.inputs.shape
     sigma = function(activation)
@@ -277,17 +294,35 @@ def read_paths(sample: Any, asked: tuple[int, str], rng: np.random.Generator) ->
     def drawn(neurons: int) -> Network:
         return Network(weights[:neurons], biases[:neurons], np.ones((neurons, 1)), sigma)
 
-    linear = Network(np.eye(dim), np.zeros(dim), np.ones((dim, 1)), function("identity"))
-    none, start = still(dim), drawn(width)
-    paths = [fixed_path(none.move(start, 0.0, scale), sample) for scale in SCALES]
-    place = int(np.argmin([path.errors.min() for path in paths]))
+    paths, scale = _models(sample, drawn(width), rng)
     # Neurons of the narrower networks are among those of the wider ones: so the differences are paired.
     others = {
-        neurons: fixed_path(none.move(drawn(neurons), 0.0, SCALES[place]), sample)
+        neurons: fixed_path(still(dim).move(drawn(neurons), 0.0, scale), sample)
         for neurons in (max(1, width // 2), 2 * width)
     }
+    divided = [_halved(count, rng) for _ in range(DIVISIONS * (count >= FEWEST_HALVED))]
+    halves = [_models(sample.at(rows), drawn(width), rng)[0] for division in divided for rows in division]
+    widths = dict(sorted((others | {width: paths["random_features"][0]}).items()))
+    return Read(count, paths, halves, widths)
+
+
+def _halved(count: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Places of two random halves."""
     half = rng.permutation(count) % 2 == 0
-    halves = [sample.at(np.flatnonzero(half)), sample.at(np.flatnonzero(~half))]
+    return np.flatnonzero(half), np.flatnonzero(~half)
+
+
+def _models(sample: Any, start: Any, rng: np.random.Generator) -> tuple[dict[str, list[Path]], float]:
+    """The paths of each model on a sample, and the best scale of random features."""
+    from firststep.estimator.directions import still
+    from firststep.estimator.family import ONWARD, SCALES
+    from firststep.estimator.step import Network, metric
+
+    count, dim = sample.inputs.shape
+    linear = Network(np.eye(dim), np.zeros(dim), np.ones((dim, 1)), function("identity"))
+    paths = [fixed_path(still(dim).move(start, 0.0, scale), sample) for scale in SCALES]
+    place = int(np.argmin([path.errors.min() for path in paths]))
+    halves = [sample.at(rows) for rows in _halved(count, rng)]
     stepped = []
     for taker, fitter in (halves, halves[::-1]):
         directions = _taught(taker, metric(taker), start, SCALES[place])
@@ -297,14 +332,7 @@ def read_paths(sample: Any, asked: tuple[int, str], rng: np.random.Generator) ->
         "random_features": [paths[place]],
         "one_step": stepped,
     }
-    return Read(models, dict(sorted((others | {width: paths[place]}).items())))
-
-
-def together(parts: Sequence[tuple[Number, bool]]) -> tuple[Number, bool]:
-    """The mean of what disjoint samples say."""
-    value = float(np.mean([number.value for number, _ in parts]))
-    spread = math.hypot(*(number.stderr for number, _ in parts)) / len(parts)
-    return Number(value, spread), any(flag for _, flag in parts)
+    return models, SCALES[place]
 
 
 def _error(path: Path) -> Number:
@@ -378,7 +406,7 @@ def _theory(
 
 
 def _figure(
-    sizes: tuple[int, ...], errors: Mapping[str, tuple[Number, ...]], theory: tuple[Number, ...], name: str
+    sizes: tuple[int, ...], errors: Mapping[str, tuple[Expected, ...]], theory: tuple[Number, ...], name: str
 ) -> Figure:
     places = tuple(float(n) for n in sizes)
     series = [
@@ -386,8 +414,8 @@ def _figure(
             "points",
             x=places,
             y=tuple(number.value for number in values),
-            error=tuple(number.stderr for number in values),
-            label=CURVES[model],
+            error=tuple(number.bar for number in values),
+            label=f"{CURVES[model]} (bars cover 9 of 10)",
         )
         for model, values in errors.items()
     ]

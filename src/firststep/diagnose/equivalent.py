@@ -17,10 +17,6 @@ PATH = np.geomspace(1e-9, 30.0, 61)
 MOST_FREEDOM = 0.6
 # The error of a sample that is left out is not known better than this.
 SMALLEST_REST = 1e-9
-# The equivalent's own error, over the square of the fall in the logarithm of the error that it predicts.
-OWN_ERROR = 2.0
-# A fall in the logarithm of the error from which on the answer is called out of sight.
-FARTHEST_FALL = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +97,7 @@ class Path:
         return spread / (float(self.errors[place]) + spread)
 
     def extend(self, n_samples: int) -> tuple[Number, bool]:
-        r"""Error at the best ridge for another number of samples, and whether that is out of sight.
+        r"""Error at the best ridge for another number of samples, and whether a smaller ridge would be better still.
 
         Ridge regression on fixed features has a deterministic equivalent in which the ridge enters only through
         :math:`\kappa`, with :math:`df_p = \sum_i s_i^p/(s_i + \kappa)^p` of the features' covariance:
@@ -127,13 +123,8 @@ class Path:
         change = (1 - share) / (1 - share * ratio)
         value = float(self.errors[place] * change)
         spread = float(self.squares[:, place].std(ddof=1) / math.sqrt(n) * change)
-        fall = abs(math.log(float(self.errors[safe].min()) / value)) if value > 0 else math.inf
         # The ridge gets no smaller from here on: what lies beyond is unknown.
-        last = n_samples > n and place == int(np.flatnonzero(safe)[0])
-        own = value * min(OWN_ERROR * fall**2, 1.0)
-        if last:
-            own = max(own, abs(float(self.errors[safe].min()) - value))
-        return Number(value, math.hypot(spread, own)), last or (n_samples > n and fall > FARTHEST_FALL)
+        return Number(value, spread), n_samples > n and place == int(np.flatnonzero(safe)[0])
 
     def along(self, n_samples: int, places: Sequence[int]) -> list[tuple[float, float]]:
         """Ridge and error for another number of samples, at some places of the path; NaN where it cannot be told."""

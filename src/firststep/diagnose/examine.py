@@ -9,6 +9,7 @@ import numpy as np
 
 from firststep.diagnose.curve import curve_of
 from firststep.diagnose.expected import Theory
+from firststep.diagnose.linear import LinearRidge
 from firststep.diagnose.measure import (
     CLEAR,
     DEGREES,
@@ -35,8 +36,9 @@ MOST_ROWS = 10_000
 # From this many rows or inputs on one repeat of the cross-validation decides as well.
 MANY = 3000
 BINS = 24
-# The theory is believed if it meets the measured errors without a step to this share, and silent if not.
-BELIEVED = 0.15
+# The theory is believed if it meets the measured errors without a step to this share, and its own bar is no wider than
+# that share of its error; it is silent if not.
+BELIEVED, WIDEST = 0.15, 0.25
 # Above this many inputs or samples for each input the theory is not asked: it would take long, or say nothing.
 THEORY_INPUTS = 1500
 # Work of the theory without a step and with one, and of the curve, in fits.
@@ -129,7 +131,7 @@ def diagnose(
         notes.append(f"{copies} rows have the same inputs as another: copies always fall into one fold")
     parts = len(MODELS) * folds * repeats + sum(THEORY_PARTS) + CURVE_PARTS * curve
     with Progress(parts, verbose) as progress:
-        make = _maker(dim, width, activation, random_state)
+        make = _maker(width, activation, random_state)
         level = table.targets.mean(axis=0) / unit if table.classes else None
         measured = measure(table.inputs, targets, splits, make, progress.tick, level)
         about = Theory(*_seen(table, targets, splits), round(count * (1 - 1 / folds)), width, activation)
@@ -154,15 +156,12 @@ def _widest(targets: Array) -> Array:
     return np.asarray(targets[:, int(spread.argmax())] / spread.max())
 
 
-def _maker(dim: int, width: int, activation: str, seed: int) -> Callable[[str, int], Any]:
+def _maker(width: int, activation: str, seed: int) -> Callable[[str, int], Any]:
     def make(name: str, repeat: int) -> Any:
         from firststep.estimator import OneStepRegressor
 
         if name == "linear_ridge":
-            # The identity makes it ridge regression on the inputs, with the same choice of ridge.
-            return OneStepRegressor(
-                max(dim + 10, 20), "identity", step_size=0, scale=1, bias=0, bend=False, random_state=seed
-            )
+            return LinearRidge()
         options: dict[str, Any] = {"step_size": 0} if name == "random_features" else {}
         return OneStepRegressor(width, activation, random_state=seed + repeat, **options)
 
@@ -246,8 +245,9 @@ def _believed(
         if model not in predicted:
             return {}, lines
         told, seen = predicted[model], errors[model]
-        bar = told.stderr if math.isfinite(told.stderr) else 0.0
-        if abs(told.value - seen.value) > BELIEVED * seen.value + CLEAR * seen.stderr or bar > 0.25:
+        if math.isfinite(told.stderr) and told.stderr > WIDEST * told.value:
+            return {}, [f"the theory is silent: it knows its own error for {WORDS[model]}, {told}, too badly"]
+        if abs(told.value - seen.value) > BELIEVED * seen.value + CLEAR * seen.stderr:
             return {}, [
                 f"the theory does not describe this table: it says {told} for {WORDS[model]}, measured {seen}; "
                 "so it says nothing of the step"

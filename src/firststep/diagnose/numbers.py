@@ -24,6 +24,22 @@ class Number:
         return f"{self.value:.{digits}f} ± {self.stderr:.{digits}f}"
 
 
+# Standard errors on either side of what covers nine of ten.
+NINE_OF_TEN = 1.645
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A prediction, half the width of an interval that covers nine of ten, and whether the samples can tell it."""
+
+    value: float
+    bar: float
+    in_sight: bool = True
+
+    def __str__(self) -> str:
+        return f"{Number(self.value, self.bar)}" + ("" if self.in_sight else " (?)")
+
+
 def plain(value: Any) -> Any:
     """JSON-able: what is not finite becomes None."""
     if isinstance(value, dict):

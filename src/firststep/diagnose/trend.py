@@ -1,0 +1,105 @@
+"""An error for other numbers of samples: what the equivalent says, held against what the last doubling did."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from firststep.diagnose.equivalent import Path
+from firststep.diagnose.numbers import NINE_OF_TEN, Expected
+
+# Falls in the logarithm of the error at the last doubling: up to the first the equivalent is believed, from there on
+# over so much what was seen goes on, up to so large a share.
+EVEN, OVER, LARGEST_SHARE = 0.1, 0.2, 0.75
+# Where the equivalent expects more than was seen, so much of the difference is taken back.
+TAKEN_BACK = 0.5
+# The curve's own error: a share of the difference of both, and of the square of the fall.
+DISAGREEMENT, BEND = 0.5, 1.0
+# A fall in the logarithm of the error from which on the answer is called out of sight, and so few samples.
+FARTHEST_FALL, FEWEST = 0.35, 60
+
+
+@dataclass(frozen=True, eq=False)
+class Trend:
+    r"""Fits of a model on all samples, and on halves of them.
+
+    The equivalent takes features and what they cannot learn as fixed. Where a target has little noise more samples
+    teach what fewer could not even tell from noise, and the error falls faster; it then falls about as fast as it did
+    at the last doubling. With :math:`e` the change of the logarithm of the error that the equivalent expects, and
+    :math:`s` that of the last doubling times the number of doublings,
+
+    .. math:: \log E(n)/E = e + w\,(s - e),
+
+    :math:`w` growing from 0 to 3/4 with the fall at the last doubling where :math:`s < e`, and 1/2 where :math:`s > e`
+    [firststep].
+
+    Attributes
+    ----------
+    paths : list of Path
+        Of all samples: one, or one for each part of them that has taught another.
+    halves : list of list of Path
+        The same of halves of the samples; empty if they are too few.
+    used : int
+        Number of samples.
+    """
+
+    paths: Sequence[Path]
+    halves: Sequence[Sequence[Path]]
+    used: int
+
+    @cached_property
+    def now(self) -> float:
+        """Error at the samples used."""
+        return _level(self.paths, self.used)
+
+    @cached_property
+    def last(self) -> float:
+        """Change of the logarithm of the error at the last doubling; NaN if it was not seen."""
+        if not self.halves:
+            return math.nan
+        return _log(self.now / float(np.mean([_level(half, self.used / 2) for half in self.halves])))
+
+    def at(self, n_samples: int) -> Expected:
+        """Error for another number of samples."""
+        parts = [path.extend(n_samples) for path in self.paths]
+        even = _log(_level(self.paths, n_samples) / self.now) if n_samples != self.used else 0.0
+        if not math.isfinite(even):
+            return Expected(math.nan, math.nan, in_sight=False)
+        spread = math.hypot(*(number.stderr / number.value for number, _ in parts)) / len(parts)
+        change, own = self._change(n_samples, even)
+        value = self.now * math.exp(change)
+        dim = change < -FARTHEST_FALL or any(ends for _, ends in parts) or self.used < FEWEST
+        bar = NINE_OF_TEN * math.hypot(spread, own)
+        return Expected(value, value * bar, in_sight=not (dim and n_samples > self.used))
+
+    def _change(self, n_samples: int, even: float) -> tuple[float, float]:
+        """Change of the logarithm of the error, and its own error."""
+        seen = self.last * math.log2(n_samples / self.used)
+        if not math.isfinite(seen):
+            return even, BEND * even**2
+        if n_samples <= self.used:
+            # Down to a half it was measured.
+            return (seen, 0.0) if 2 * n_samples >= self.used else ((seen + even) / 2, abs(seen - even) / 2)
+        share = min(max((-self.last - EVEN) / OVER, 0.0), LARGEST_SHARE)
+        change = even + share * (seen - even) if seen < even else even + TAKEN_BACK * (min(seen, 0.0) - even)
+        return change, math.hypot(DISAGREEMENT * (seen - even), BEND * change**2)
+
+
+def _level(paths: Sequence[Path], n_samples: float) -> float:
+    """Mean error of paths at the best ridge, measured if they have as many samples."""
+    return float(
+        np.mean(
+            [
+                path.errors.min()
+                if abs(n_samples - len(path.basis)) < 1
+                else path.extend(round(n_samples))[0].value
+                for path in paths
+            ]
+        )
+    )
+
+
+def _log(ratio: float) -> float:
+    return math.log(ratio) if ratio > 0 else -math.inf
