@@ -236,10 +236,13 @@ def test_without_a_step_leave_one_out_uses_all_samples() -> None:
     np.testing.assert_array_equal(refused.predict(inputs), plain.predict(inputs))
 
 
-def test_many_samples_for_each_input_use_leave_one_out() -> None:
+def test_many_samples_for_each_input_use_leave_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, targets = draw(400, 3)
     model = OneStepRegressor(**SMALL).fit(inputs, targets)
     assert model.loo_path_["how"] == "leave-one-out, of samples that also took the step; then 5 folds"
+    monkeypatch.setattr(selection_module, "SURE", 0.0)
+    sure = OneStepRegressor(**SMALL).fit(inputs, targets)
+    assert sure.loo_path_["how"] == "leave-one-out, of samples that also took the step"
     others, wanted = draw(3000, 3, seed=1)
     error = np.mean((wanted - model.predict(others)) ** 2)
     assert error == pytest.approx(model.loo_path_["errors"].min() * targets.var(), rel=0.15)

@@ -30,6 +30,8 @@ RIDGES_BELOW = 4
 # Standard errors by which steps must lower the error where samples are used twice: by leave-one-out to be considered,
 # and by cross-validation to be taken. A gain that one sample alone makes is one standard error, that of two is 1.4.
 CONSIDERED, TAKEN = 1.2, 1.5
+# Beyond this many no cross-validation is needed.
+SURE = 10.0
 
 Pairs = list[tuple[Sample, Metric | None, Sample]]
 
@@ -82,18 +84,18 @@ class Selection:
             if chosen.steps:
                 if len(pairs) > 1:
                     directions = learner.learn(step.sample, step.metric, n_steps, calm)
-                    chosen = self._refitted(learner, chosen, directions)
-                chosen = self._confirmed(learner, chosen, still, single[0][2])
-                how += f"; then {FOLDS} folds"
+                chosen = self._refitted(learner, chosen, still, directions)
+                if chosen.gain < SURE * chosen.gain_error:
+                    chosen, pairs = self._confirmed(learner, chosen, still, single[0][2]), single
+                    how += f"; then {FOLDS} folds"
             if not chosen.steps:
                 # Without a step nothing is used twice, and all samples can be judged together.
-                chosen = replace(chosen, **_extended(still, chosen))
-        pairs = single
+                chosen, pairs = replace(chosen, **_extended(still, chosen)), single
         kept = np.flatnonzero(chosen.weights)
         final = []
         for index in kept:
             candidate, place = tried[index], chosen.places[index]
-            if pairs[0][2] is fitter:
+            if single[0][2] is fitter:
                 network, readouts = learner.fit(fitter, directions[candidate.stage], candidate)
                 grid = learner.grid(network)
             else:
@@ -111,10 +113,12 @@ class Selection:
             counts=np.concatenate([pair[2].counts for pair in pairs]),
         )
 
-    def _refitted(self, learner: Learner, chosen: Averaged, directions: list[Directions]) -> Averaged:
-        """The choice of halves with ridges for all samples."""
-        places = list(chosen.places)
-        for index in np.flatnonzero(chosen.weights):
+    def _refitted(
+        self, learner: Learner, chosen: Averaged, still: Averaged, directions: list[Directions]
+    ) -> Averaged:
+        """The choice with ridges for all samples that decide, also if halves of them made it."""
+        places = still.places + chosen.places[len(still.places) :]
+        for index in np.flatnonzero(chosen.weights) if self._halves() else ():
             candidate, place = chosen.candidates[index], places[index]
             if candidate.stage:
                 readouts = learner.fit(self.fitter, directions[candidate.stage], candidate)[1]
@@ -125,13 +129,12 @@ class Selection:
 
     def _confirmed(self, learner: Learner, chosen: Averaged, still: Averaged, sample: Sample) -> Averaged:
         """The choice with weights by cross-validation, and no steps if their gain there is within its noise."""
-        places = still.places + chosen.places[len(still.places) :]
         weights = chosen.weights.copy()
         weights[: len(still.weights)] += still.weights
         kept = np.flatnonzero(weights)
         tried = [chosen.candidates[index] for index in kept]
         rank = self.rank if len(sample) == len(self.rank) else self.rank[self._few()]
-        known = dict(zip(chosen.candidates, places, strict=True))
+        known = dict(zip(chosen.candidates, chosen.places, strict=True))
         residuals = crossed(learner, sample, rank, self.options.metric, known, tried)
         asked: dict[str, Any] = {"single": self.options.single, "margin": TAKEN}
         found = average(tried, chosen.errors[kept], residuals, sample.counts, **asked)
@@ -139,7 +142,6 @@ class Selection:
         weights[kept] = found.weights
         return replace(
             chosen,
-            places=places,
             weights=weights,
             left_out=found.left_out,
             gain=found.gain,
