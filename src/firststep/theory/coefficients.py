@@ -7,7 +7,7 @@ step sizes.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from firststep.gaussian import Array, Function, gauss_hermite, hermite_polynomials, monomial_in_hermite
 from firststep.setting import Problem, ReadoutLaw, Sizes
 from firststep.theory.label_law import label_parts
+from firststep.theory.lengths import row_lengths
 from firststep.theory.own_component import (
     OWN_NEGLIGIBLE,
     OWN_SPACING,
@@ -45,6 +46,7 @@ from firststep.theory.step_law import (
     directions_of,
     general_step,
     keeps_matrix,
+    length_dim,
     plain_step,
 )
 
@@ -131,6 +133,9 @@ class Geometry:
     law: RestLaw
     negligible: float
     cells: bool  # whether 1/rho is taken as linear between the nodes of z, which are equidistant then
+    lengths: Array | None = (
+        None  # under a covariance: squared lengths that the rows began with, at the nodes of u
+    )
 
     @property
     def coordinates(self) -> Array:
@@ -217,7 +222,7 @@ class Tables:
 
     def without_norm(self, geometry: Geometry, functions: Values) -> Values:
         """Coefficients on h_k(z) h_b(g) of functions of each block, (B, blocks, nz), without those of the norm of x."""
-        if geometry.radial is not None:
+        if geometry.radial is not None and geometry.lengths is None:
             functions = self._from_harmonics(geometry.radial, functions)
         polynomials = hermite_polynomials(geometry.z, LEARNED, normalised=True)
         functions, dim = functions @ (geometry.weights * polynomials).T, geometry.dim
@@ -237,8 +242,8 @@ class Tables:
         for at, b in enumerate(self.blocks):
             lower = [b] if sum(x > 0 for x in b) > 1 else [c for c in self.blocks if _below(c, b)]
             for c in lower:
-                mixing = np.tile(radial.mixing[sum(c), sum(b)], nodes)
-                found[:, at] += mixing * functions[:, self.blocks.index(c)]
+                mixed = np.tile(radial.mixing[sum(c), sum(b)], nodes)
+                found[:, at] += mixed * functions[:, self.blocks.index(c)]
         return found
 
     def take(self, index: NDArray[np.intp]) -> "Tables":
@@ -300,12 +305,15 @@ def geometry_of(
     if own:
         kept = readout_weights > OWN_WEIGHT
         readout, readout_weights = readout[kept], readout_weights[kept] / readout_weights[kept].sum()
-    each = own_rule(problem, sizes.dim, own)
+    lengths = own and not problem.covariance(sizes.dim).isotropic
+    each = own_rule(problem, sizes.dim, own) if not lengths else _row_rule(problem, sizes)
     count = len(each.weights)
     u, u_weights = np.repeat(readout, count), np.outer(readout_weights, each.weights).ravel()
     every = Own(*(np.tile(part, len(readout)) for part in (each.component, each.square, each.weights)))
-    dim = sizes.dim - own
+    dim = sizes.dim - (own and not lengths)
     inputs, radial = z, radial_rule(dim, highest) if own else None
+    if lengths:
+        radial = radial_rule(length_dim(problem, sizes), highest)
     if radial is not None:
         z, weights = radial.spread(z), np.outer(weights, radial.weights).ravel()
     return Geometry(
@@ -324,7 +332,8 @@ def geometry_of(
         u=u,
         u_weights=u_weights,
         readout=readout,
-        own=every if own else None,
+        own=every if own and not lengths else None,
+        lengths=every.square if lengths else None,
         radial=radial,
         inputs=inputs,
         psi=np.ones((1, len(u))) if own else psi,
@@ -335,6 +344,12 @@ def geometry_of(
     )
 
 
+def _row_rule(problem: Problem, sizes: Sizes) -> Own:
+    """Rows of known lengths, of which nothing else is known."""
+    rule = row_lengths(problem, sizes.dim)
+    return Own(np.zeros_like(rule.square), rule.square, rule.weights)
+
+
 def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
     """Conditional coefficients after one step, for a batch of step sizes [firststep, unified, eqs. 4-6]."""
     return tables_from(geometry, law_of(geometry, step_sizes, rest))
@@ -343,8 +358,10 @@ def tables_of(geometry: Geometry, step_sizes: Array, rest: str) -> Tables:
 def law_of(geometry: Geometry, step_sizes: Array, rest: str) -> StepLaw:
     """The law of one step for a batch of step sizes."""
     problem, sizes = geometry.problem, geometry.sizes
-    make = plain_step if keeps_matrix(problem, sizes) else general_step
-    law = make(problem, sizes, step_sizes, rest, geometry.u, geometry.law)
+    if keeps_matrix(problem, sizes):
+        law = plain_step(problem, sizes, step_sizes, rest, geometry.u, geometry.law)
+    else:
+        law = general_step(problem, sizes, step_sizes, rest, geometry.u, geometry.law, geometry.lengths)
     return law if geometry.own is None else opened(law, geometry.own, sizes.dim)
 
 
@@ -438,11 +455,7 @@ def _averages(geometry: Geometry, law: StepLaw) -> _Averages:
     excess = law.excess[..., None]
     closed = highest > 1 and law.tilt is None
     if closed:
-        # w·x given zeta has the variance of the neurons' random components along zeta: more where |zeta| is large.
-        inside = law.special_covariance[..., : len(geometry.coordinates), : len(geometry.coordinates)]
-        bulge = np.einsum("buac,az,cz->buz", inside, geometry.coordinates, geometry.coordinates)
-        bulge = bulge - np.einsum("buaa->bu", inside)[..., None]
-        excess = excess + (1 + excess) * np.maximum(bulge / float(geometry.sizes.dim), -0.5)
+        excess = excess + (1 + excess) * _bulge(geometry, law, geometry.coordinates)
     parts, square, bend = _degrees(geometry, np.sqrt(1 + excess), shift)
     spread = np.maximum(square - (parts**2).sum(axis=0), 0.0)
     if not closed:
@@ -452,12 +465,33 @@ def _averages(geometry: Geometry, law: StepLaw) -> _Averages:
     return _Averages(parts, beside, bend, spread)
 
 
+def _bulge(geometry: Geometry, law: StepLaw, coordinates: Array) -> Array:
+    """What w·x given zeta has of variance more where |zeta| is large: the neurons' random components along zeta."""
+    inside = law.special_covariance[..., : len(coordinates), : len(coordinates)]
+    bulge = np.einsum("buac,az,cz->buz", inside, coordinates, coordinates)
+    bulge = bulge - np.einsum("buaa->bu", inside)[..., None]
+    return np.asarray(np.maximum(bulge / float(geometry.sizes.dim), -0.5))
+
+
 def _radial_averages(geometry: Geometry, law: StepLaw) -> _Averages:
     """Averages of the activation given z and the length of the rest of x, (…, nz) at the nodes of both."""
+    scale = np.broadcast_to(np.sqrt(1 + law.excess)[..., None], (*law.excess.shape, len(geometry.inputs)))
+    if law.tilt is not None:
+        return _mixed_averages(geometry, law, scale)
+    bulging = scale * np.sqrt(1 + _bulge(geometry, law, geometry.inputs[None]))
+    assert geometry.radial is not None
+    plain, bulged = (_mixed_averages(geometry, law, each) for each in (scale, bulging))
+    # The length is that of typical directions: what a neuron carries along single coordinates does not grow with it.
+    powers = np.arange(len(plain.beside))[:, None] / 2
+    shorter = np.tile(geometry.radial.square**-powers, len(geometry.inputs))[:, None, None]
+    return replace(bulged, beside=plain.beside * shorter, bend=plain.bend)
+
+
+def _mixed_averages(geometry: Geometry, law: StepLaw, scale: Array) -> _Averages:
+    """The same for arguments of this scale, (S, nu, nodes of z)."""
     radial, highest = geometry.radial, geometry.highest
     assert radial is not None
     activation, shift = geometry.problem.activation, law.shared @ geometry.inputs[None]
-    scale = np.broadcast_to(np.sqrt(1 + law.excess)[..., None], shift.shape)
     by_hermite = np.stack(list(activation.gaussian_hermite(scale, shift, len(radial.mixing))))
     by_harmonic = radial.mixed(by_hermite)
     parts, beyond = by_harmonic[: highest + 1], (by_harmonic[highest + 1 :] ** 2).sum(axis=0)
@@ -490,11 +524,13 @@ def _labels(geometry: Geometry, law: StepLaw, places: "Places") -> tuple[Array, 
     plain, square = label_parts(teacher, law.cosines, law.asides, geometry.inputs[None], places.indices)
     size = _label_size(geometry, square, geometry.weights.reshape(square.shape[1], -1).sum(axis=1))
     plain, square = size[..., None] * plain, size**2 * square
+    if geometry.lengths is not None:
+        return radial.spread(plain), radial.spread(square)
     labels = np.zeros((*plain.shape[:2], len(geometry.z)))
     for b, part in zip(places.indices, plain.swapaxes(0, 1), strict=True):
         for lower in places.harmonics(b):
-            mixing = radial.mixing[sum(lower), sum(b)]
-            labels[:, places.indices.index(lower)] += (part[..., None] * mixing).reshape(len(part), -1)
+            mixed = radial.mixing[sum(lower), sum(b)]
+            labels[:, places.indices.index(lower)] += (part[..., None] * mixed).reshape(len(part), -1)
     # What is left of the square beyond these parts does not know the length.
     known = (labels**2).sum(axis=1)
     mean = known.reshape(*square.shape, -1) @ radial.weights
@@ -547,16 +583,21 @@ def _spikes(
         assert law.output_turn is not None
         slope = (averages.by_degree[1] / np.sqrt(1 + law.excess)[..., None]) * u[:, None]
         along = weighted @ slope.swapaxes(1, 2)
+        if geometry.lengths is not None:
+            slope = (averages.beside[1] / np.sqrt(1 + law.excess)[..., None]) * u[:, None]
+        beside = weighted @ slope.swapaxes(1, 2)
         turned = law.turn[:, None, None] * u
         m_theta = law.output_turn
         by_node[:, 0] = m_theta[:, 0, None, None] * turned * ((weighted * geometry.z) @ slope.swapaxes(1, 2))
         for a, (block, _) in enumerate(places.first[1:], start=1):
-            by_node[:, block] = along * (law.along[:, a, None, None] + m_theta[:, a, None, None] * turned)
+            by_node[:, block] = beside * (law.along[:, a, None, None] + m_theta[:, a, None, None] * turned)
     if law.tilt is not None:
         slope = averages.by_degree[1] / np.sqrt(1 + law.excess)[..., None]
         linear = root * (weighted @ slope.swapaxes(1, 2))
         for a, (block, _) in enumerate(places.first[1:], start=1):
             by_node[:, block] += linear * law.tilt[:, None, :, a]
+    if geometry.lengths is not None:
+        _add_squares(geometry, law, by_node, weighted @ averages.bend.swapaxes(1, 2), places)
     bent = math.sqrt(2 * geometry.neurons_per_dim) * (weighted @ averages.bend.swapaxes(1, 2))
     if places.norm_block is not None:
         by_node[:, places.norm_block] = bent
@@ -582,6 +623,16 @@ def _spikes(
     return spikes.reshape(count, len(places.blocks) * basis, -1), psi, along
 
 
+def _add_squares(geometry: Geometry, law: StepLaw, by_node: Array, bent: Array, places: "Places") -> None:
+    """The squares of coordinates beside z, of which an input's length is made, as functions that all neurons share."""
+    covariance, coordinates = law.special_covariance, places.coordinates
+    for e in range(places.beside):
+        index = tuple(2 * (i == e) for i in range(places.beside))
+        if index in places.indices:
+            own = covariance[:, None, :, coordinates + e, coordinates + e] / float(geometry.sizes.dim)
+            by_node[:, places.indices.index(index)] += math.sqrt(2 * geometry.sizes.width) * bent * own
+
+
 # Levels of a factor, in products of degree 2, 3 and above: of M's law, and of a covariance.
 FACTOR_LEVELS = {False: (3, 2), True: (6, 3)}
 
@@ -597,12 +648,37 @@ def _levels(geometry: Geometry, law: StepLaw) -> tuple[Array, Array, tuple[int, 
         factors = law.stretch(nodes, share)
         chosen = product_levels(len(nodes), p)
         products = np.stack([factors[:, list(c)].prod(axis=1) for c in chosen], axis=1)
+        if geometry.lengths is not None:
+            products = _independent(geometry, law, factors, product_weights(shares, p), chosen)
         count = directions(dim, p)
         parts.append(products * (dim / count))
         weights.append(product_weights(shares, p) * (count / dim))
     whole = np.concatenate(weights)
     degrees = tuple(p for p, own in enumerate(weights, start=1) for _ in own)
     return np.concatenate(parts, axis=1), np.broadcast_to(whole, (len(stretch), len(whole))), degrees
+
+
+def _independent(
+    geometry: Geometry, law: StepLaw, factors: Array, weights: Array, chosen: Sequence[tuple[int, ...]]
+) -> Array:
+    """Products with the mean over the rows' lengths that those of independent components have, (S, L, nu).
+
+    Components along two directions are both larger in a longer row, and yet independent; together they have what the
+    length gives them, whatever it is.
+    """
+    count, square = len(geometry.readout), (1 + law.excess)[:, None]
+    degree = len(chosen[0])
+
+    def mean(values: Array) -> Array:
+        by_readout = (values * geometry.u_weights).reshape(*values.shape[:2], count, -1).sum(axis=3)
+        return np.asarray(by_readout / geometry.u_weights.reshape(count, -1).sum(axis=1))
+
+    products = np.stack([factors[:, list(c)].prod(axis=1) for c in chosen], axis=1)
+    single = mean(factors * square)
+    wanted = np.stack([single[:, list(c)].prod(axis=1) for c in chosen], axis=1)
+    ratio = wanted / mean(products * square**degree)
+    found = products * np.repeat(ratio, factors.shape[2] // count, axis=2)
+    return np.asarray(found * ((weights @ products) / (weights @ found))[:, None])
 
 
 def _thinned_law(law: RestLaw, count: int) -> tuple[Array, Array, Array]:
@@ -627,14 +703,17 @@ def _norms(geometry: Geometry, law: StepLaw, averages: _Averages) -> tuple[Array
         bent = np.broadcast_to(bend[:, None], (len(bend), len(weights), *bend.shape[1:]))
     else:
         fluctuation = _row_fluctuation(geometry, law, stretch)
-        if law.pull is not None and law.pull.any() and geometry.own is None:
+        if law.pull is not None and law.pull.any() and geometry.own is None and geometry.lengths is None:
             kept, share = _first_length(geometry, law, stretch)
             fluctuation = fluctuation - kept**2 * share
             slope = averages.by_degree[1] / np.sqrt(1 + law.excess)[..., None]
             moved = law.pull[:, None, None] * slope * (law.shared @ geometry.coordinates)
             begun = math.sqrt(share) * (kept[..., None] * bend + moved)
         # With a block of its own, the norm of x as a whole is no noise: what is left is its spread over the levels.
-        common = 1.0 if geometry.highest > 1 else 0.0
+        common: Array | float = 1.0 if geometry.highest > 1 else 0.0
+        if geometry.lengths is not None:
+            nodes = law.law.nodes
+            common = nodes[:, None] * ((weights * nodes) @ stretch)[:, None] / (weights @ nodes**2)
         bent = bend[:, None] * (stretch - common)[..., None]
     return np.sqrt(np.maximum(fluctuation, 0.0)), begun, bent
 
@@ -660,9 +739,16 @@ def _row_fluctuation(geometry: Geometry, law: StepLaw, stretch: Array) -> Array:
     else:
         covariance = geometry.problem.covariance(geometry.sizes.dim)
         square = geometry.problem.label_variance + geometry.problem.output_variance(geometry.sizes)
-        variance = geometry.sizes.step_ratio * square * covariance.moment(2)
+        power = 1 if geometry.problem.rule.plain else 0
+        spread = (covariance.moment(1 + 2 * power) + covariance.moment(1 + power) ** 2) / 2
+        variance = geometry.sizes.step_ratio * square * spread
         random = variance * (law.lengthening[:, None] * u / (1 + law.excess)) ** 2
     fluctuation = weights @ stretch**2 + random
+    if geometry.lengths is not None:
+        # Of a row whose length was known the step's part alone is left.
+        rule = row_lengths(geometry.problem, geometry.sizes.dim)
+        begun = rule.variances(law.law.nodes, geometry.lengths) / (1 + law.excess)[:, None]
+        return np.asarray(fluctuation - weights @ begun**2)
     if geometry.problem.row_law.unit_norm or geometry.own is not None:
         fluctuation = fluctuation - (weights @ stretch - own) ** 2
     return np.asarray(fluctuation)

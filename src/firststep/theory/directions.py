@@ -105,26 +105,27 @@ class LabelMoments:
 
 
 def turned_covariance(
-    profiles: Profiles, moments: LabelMoments, vectors: Array, power: float
+    profiles: Profiles, moments: LabelMoments, vectors: Array, power: float, rows: Array | None = None
 ) -> tuple[Array, Array, Array]:
     r"""Covariance of the rows in special directions, as coefficients of 1, kU and (kU)^2 [firststep, covariance].
 
     .. math:: S, \quad S^g M S + S M S^g, \quad S^g M S M S^g, \qquad M = \tfrac{1}{n_0}\sum_i y_i\, g_i g_i^\top
 
-    between the unit vectors (…, p, G, levels); `power` is g: 1 for a gradient step, 0 for a whitened one. With
+    between the unit vectors (…, p, G, levels); `power` is g: 1 for a gradient step, 0 for a whitened one; `rows` is
+    what stands in the place of S inside, the variances of rows of a known length. With
     :math:`\mu_x = E[x\cdot g|t,y]` a form of M is :math:`E[y\mu_x\mu_{x'}]`, and one of M S M, with the known
     directions k_a, :math:`\sum_{ab} E[y\mu_x t_a]\,k_a\cdot S k_b\,E[y\mu_{x'}t_b] + \phi_0 E[y^2 (x\cdot
     g)(x'\cdot g)]`.
     """
-    m = profiles.values
-    plain = profiles.gram(vectors * m, vectors)
+    m, rows = profiles.values, profiles.values if rows is None else rows
+    plain = profiles.gram(vectors * rows, vectors)
     left = profiles.seen(vectors * m**power)
-    right = profiles.seen(vectors * m)
+    right = profiles.seen(vectors * rows)
     cross = left @ moments.first @ right.swapaxes(-1, -2)
     linear = cross + cross.swapaxes(-1, -2)
     # E[y mu_x t_a] for each known direction, and the scatter over samples.
     towards = left @ moments.first[:, :-1]
-    own = towards @ profiles.gram(profiles.known * m, profiles.known) @ towards.swapaxes(-1, -2)
+    own = towards @ profiles.gram(profiles.known * rows, profiles.known) @ towards.swapaxes(-1, -2)
     spread = loud_covariance(profiles, moments, vectors * m**power)
     return plain, linear, own + profiles.step_ratio * moments.square * spread
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from firststep.gaussian import Array, hermite_polynomials, length_rule, sphere_rule
 from firststep.setting import Problem, Sizes
+from firststep.theory.lengths import LARGEST_SHARE, knows_lengths
 from firststep.theory.sectors import degree_shares
 from firststep.theory.step_law import SHORTEST_ROW, StepLaw
 
@@ -89,7 +90,7 @@ class Radial:
         return np.repeat(functions, len(self.square), axis=-1)
 
 
-def radial_rule(dim: int, highest: int) -> Radial:
+def radial_rule(dim: float, highest: int) -> Radial:
     """Lengths of inputs in `dim` directions, and how they mix Hermite degrees up to P + RADIAL_DEGREES.
 
     Examples
@@ -112,7 +113,8 @@ def radial_rule(dim: int, highest: int) -> Radial:
 def knows_own(problem: Problem, sizes: Sizes, highest: int, rest: str) -> bool:
     """Whether the sizes ask for it: not where the component along z is one of many small ones.
 
-    Under a covariance a neuron that lies along z has more along its neighbours, too, which is not derived.
+    Under a covariance a neuron that lies along z has more along its neighbours, too, which is not derived: lengths
+    alone are known then, and those where the covariance asks for it, too.
 
     Examples
     --------
@@ -121,7 +123,10 @@ def knows_own(problem: Problem, sizes: Sizes, highest: int, rest: str) -> bool:
     [True, False]
     """
     matters = highest > 1 and sizes.dim > 2 and float(degree_shares(sizes, 2)[1]) > OPEN_SHARE
-    return matters and rest != "noise" and problem.covariance(sizes.dim).isotropic
+    if problem.covariance(sizes.dim).isotropic:
+        return matters and rest != "noise"
+    loud = float(problem.covariance(sizes.dim).values[0]) > LARGEST_SHARE * sizes.dim
+    return rest == "structured" and (knows_lengths(problem, sizes.dim) or (matters and not loud))
 
 
 def opened(law: StepLaw, own: Own, dim: int) -> StepLaw:

@@ -22,6 +22,7 @@ from firststep.theory.directions import (
     turned_covariance,
 )
 from firststep.theory.label_law import label_moments
+from firststep.theory.lengths import row_lengths, slope_parts
 from firststep.theory.matrix_law import several_law
 from firststep.theory.rest import RestLaw, point_law, rest_law
 
@@ -341,11 +342,26 @@ def profiles_of(problem: Problem, sizes: Sizes) -> tuple[Profiles, LabelMoments]
     return Profiles(values, masses, known, scatter, sizes.step_ratio, noise), moments
 
 
-def _series(first: Array, *terms: tuple[Array, Array]) -> Array:
-    """A matrix plus others times factors (S, nu), (S, nu, p, p)."""
-    return np.asarray(
-        first[:, None] + sum(factor[..., None, None] * matrix[:, None] for factor, matrix in terms)
-    )
+def length_dim(problem: Problem, sizes: Sizes) -> float:
+    r"""Dimension d' of the inputs' length beside the special directions V, with the variance 2/d' [firststep].
+
+    .. math:: \frac{d^2}{d'} = \mathrm{tr}\,S^2 - 2\,\mathrm{tr}\,V^\top S^2 V + \mathrm{tr}\,(V^\top S V)^2
+
+    Examples
+    --------
+    >>> problem = Problem("relu", "h1", inputs="spiked(10, overlap=1)")
+    >>> sizes = Sizes(1000, 500, 750)
+    >>> print(f"{sizes.dim / problem.covariance(500).moment(2):.0f} {length_dim(problem, sizes):.0f}")
+    420 567
+    """
+    push = _push_of(problem, sizes, np.ones(1), "none", np.ones(1), np.ones(1))
+    profiles, m = push.profiles, push.profiles.values
+    unit = push.direction / np.sqrt(profiles.product(push.direction, push.direction))
+    vectors = profiles.orthonormal(unit[None], profiles.known)
+    inside = profiles.gram(vectors * m, vectors)
+    whole = sizes.dim * float(profiles.masses[-1] @ m**2)
+    left = whole - 2 * np.trace(profiles.gram(vectors * m**2, vectors)) + np.sum(inside**2)
+    return float(sizes.dim**2 / max(left, 1.0))
 
 
 @dataclass(frozen=True)
@@ -356,11 +372,13 @@ class _Push:
     ----------
     power : float
         g: 1 for a gradient step, 0 for a whitened one.
-    direction : ndarray (G, levels)
-        S^g b~, what the step adds to all neurons.
+    raw, direction : ndarray (G, levels)
+        b~, and S^g b~, what the step adds to all neurons.
     shared : ndarray (S, G, levels)
         v, what neurons have in common after it.
-    turn, noise, spread : ndarray (S,)
+    steeper : ndarray (S, nu)
+        What a neuron's own length adds to c_1 eta.
+    turn, noise, spread : ndarray (S, nu)
         k; kappa^2; what typical directions gain, kappa^2 and M's scatter.
     excess : ndarray (S, nu)
         s^2 - 1.
@@ -369,43 +387,83 @@ class _Push:
     profiles: Profiles
     moments: LabelMoments
     power: float
+    raw: Array
     direction: Array
     shared: Array
+    steeper: Array
     turn: Array
     noise: Array
     spread: Array
     excess: Array
 
 
-def _push_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array) -> _Push:
-    """The vectors and variances of a step [firststep, covariance, eqs. 1-2]."""
+def _push_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array, square: Array) -> _Push:
+    """The vectors and variances of a step on rows of these squared lengths [firststep, covariance, eqs. 1-2]."""
     profiles, moments = profiles_of(problem, sizes)
-    c, m = problem.activation.hermite(3), profiles.values
+    c1, m = float(problem.activation.hermite(2)[1]), profiles.values
     power = 1.0 if problem.rule.plain else 0.0
     signal = np.atleast_1d(problem.teacher.gradient_mean)
     order_one = problem.output_law.order_one
     if order_one:
-        signal = np.append(signal, -float(c[1]))
+        signal = np.append(signal, -c1)
     raw = np.tensordot(signal, profiles.known, 1) + math.sqrt(profiles.noise) * profiles.scatter
     direction = raw * m**power
-    shared = step_sizes[:, None, None] * float(c[1]) * direction
+    shared = step_sizes[:, None, None] * c1 * direction
     if order_one:
         shared = shared + profiles.known[-1]
-    turn = 2 * float(c[2]) * step_sizes / math.sqrt(sizes.width)
-    turn = turn if rest == "structured" else np.zeros_like(step_sizes)
+    slopes = slope_parts(problem, square, rest)
+    steeper = np.outer(step_sizes, slopes.first - c1) * (rest == "structured")
+    turn = np.outer(step_sizes, slopes.second) / math.sqrt(sizes.width) * (rest == "structured")
     scale = step_sizes**2 / float(sizes.width) * sizes.step_ratio * moments.square
-    noise = scale * beyond_spike(problem, rest)
-    spread = turn**2 * sizes.step_ratio * moments.square + noise
+    noise = np.outer(scale, slopes.left)
+    spread = turn**2 * square * sizes.step_ratio * moments.square + noise
     shares = profiles.masses[-1]
-    excess = np.outer(spread, u**2) * float(shares @ m ** (2 * power))
+    excess = square - 1 + spread * u**2 * float(shares @ m ** (2 * power))
     if order_one:
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
         excess = np.maximum(excess - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
-    return _Push(profiles, moments, power, direction, shared, turn, noise, spread, excess)
+    return _Push(profiles, moments, power, raw, direction, shared, steeper, turn, noise, spread, excess)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows after a step, of squared lengths that are known or all alike: with those of `Tilt`, each (nu,)."""
+
+    push: _Push
+    u: Array
+    square: Array
+    multiplier: Array
+    factor: Array
+
+    @classmethod
+    def of(
+        cls, problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array, square: Array | None
+    ) -> "_Rows":
+        if square is None:
+            one = np.ones_like(u)
+            return cls(_push_of(problem, sizes, step_sizes, rest, u, one), u, one, 0 * one, one)
+        push = _push_of(problem, sizes, step_sizes, rest, u, square)
+        return cls(push, u, square, *row_lengths(problem, sizes.dim).of(square))
+
+    def variances(self, nodes: Array) -> Array:
+        """Of the rows that a step begins with, along directions with these eigenvalues, (nodes, nu)."""
+        return np.asarray(nodes[:, None] * self.factor / (1 - self.multiplier * nodes[:, None]))
+
+    def stretch(self, nodes: Array) -> Array:
+        """c(U, m), (S, nodes, nu)."""
+        push = self.push
+        bent = self.variances(nodes) + push.spread[:, None] * self.u**2 * nodes[:, None] ** (2 * push.power)
+        return np.asarray(bent / (1 + push.excess)[:, None, :])
 
 
 def general_step(
-    problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array, law: RestLaw
+    problem: Problem,
+    sizes: Sizes,
+    step_sizes: Array,
+    rest: str,
+    u: Array,
+    law: RestLaw,
+    square: Array | None = None,
 ) -> StepLaw:
     r"""One step under any covariance, with teachers of several directions [firststep, covariance, eqs. 1-6].
 
@@ -415,46 +473,37 @@ def general_step(
 
     With an output of order one y is lessened by it, b~ by :math:`c_1 S^{1/2}W_0^\top a`, and the neurons share
     :math:`S^{1/2}W_0^\top a` besides. In typical directions M, which does not commute with S, acts as noise; in the
-    special ones its mean and its scatter are kept (`turned_covariance`).
+    special ones its mean and its scatter are kept (`turned_covariance`). `square`, the squared length of the row that
+    each node of u began with, is one by default, and unknown.
     """
-    push = _push_of(problem, sizes, step_sizes, rest, u)
-    profiles, m, root = push.profiles, push.profiles.values, math.sqrt(sizes.width)
-    length = np.sqrt(profiles.product(push.shared, push.shared))
-    # Without a step v vanishes and its direction is that of the step to come.
-    unit = np.where(length[:, None, None] > 0, push.shared, push.direction)
-    vectors = profiles.orthonormal(
-        unit[:, None] / np.sqrt(profiles.product(unit, unit))[:, None, None, None], profiles.known
+    rows = _Rows.of(problem, sizes, step_sizes, rest, u, square)
+    push, m, root, excess = rows.push, rows.push.profiles.values, math.sqrt(sizes.width), rows.push.excess
+    length, vectors, special = _frame(push)
+    plain, linear, quadratic = _by_length(rows, vectors)
+    inside = (..., slice(-1), slice(-1))
+    k_u, squared = (push.turn * u)[..., None, None], push.noise * u**2
+    whole = (plain + k_u * linear + k_u**2 * quadratic)[inside] + squared[..., None, None] * _louder(
+        push, vectors
     )
-    special_nodes = np.tile(m, len(profiles.masses))
-    special = (vectors * np.sqrt(profiles.masses)).transpose(0, 2, 3, 1)
-    special = special.reshape(len(step_sizes), -1, vectors.shape[1])
-    excess, power = push.excess, push.power
-
-    def stretch(nodes: Array, share: Array) -> Array:
-        bent = nodes[:, None] + (push.spread[:, None, None] * u**2) * nodes[:, None] ** (2 * power)
-        return np.asarray(bent / (1 + excess)[:, None, :])
-
-    plain, linear, quadratic = turned_covariance(profiles, push.moments, vectors, power)
-    loud = loud_covariance(profiles, push.moments, vectors * m**power)
-    k_u = push.turn[:, None] * u
-    squared = np.outer(push.noise, u**2)
-    whole = _series(plain, (k_u, linear), (k_u**2, quadratic), (squared, loud))
-    special_stretch = stretch(special_nodes, np.ones_like(special_nodes))
+    special_stretch = rows.stretch(np.tile(m, len(push.profiles.masses)))
     smooth = np.einsum("blu,bla,blc->buac", special_stretch, special, special)
-    teachers = problem.teacher.directions
-    overlaps = profiles.gram(profiles.known[:teachers], vectors)
-    along = profiles.gram(push.direction[None], vectors)[:, 0]
+    overlaps = push.profiles.gram(push.profiles.known[: problem.teacher.directions], vectors)
+    along = push.profiles.gram(push.direction[None], vectors)[:, 0]
     squared_slope, radial = radial_parts(problem, rest)
-    change = 2 * radial * step_sizes[:, None] / root * u / (1 + excess)
-    leaning = np.einsum("buac,bc->bua", _series(plain, (k_u / 2, linear)), along)
+    # What a row has along b~ lengthens it by S^g w, and not by w itself.
+    longer = push.profiles.masses[-1] @ (rows.variances(m) * m[:, None] ** push.power)
+    change = 2 * radial * step_sizes[:, None] / root * u * longer / (1 + excess)
+    leaning = (plain + k_u / 2 * linear)[..., :-1, -1]
     lengthening = 2 * squared_slope * step_sizes / root
+    turn = 2 * float(problem.activation.hermite(3)[2]) * step_sizes / root * (rest == "structured")
+    pulled = square is None and not problem.output_law.order_one
     return StepLaw(
-        shared=(length / root)[:, None, None] * u[:, None],
+        shared=((length[:, None] + push.steeper * along[:, :1]) / root * u)[..., None],
         excess=excess,
         noise=squared,
-        turn=push.turn,
+        turn=turn,
         law=law,
-        stretch=stretch,
+        stretch=lambda nodes, share: rows.stretch(nodes),
         special_stretch=special_stretch,
         special_vectors=special,
         special_extra=(rest == "structured") * (whole / (1 + excess)[..., None, None] - smooth),
@@ -464,13 +513,43 @@ def general_step(
         output_parts=_output_parts(push, law.nodes, u) if problem.output_law.order_one else None,
         lengthening=lengthening,
         leaning=(change / np.sqrt(1 + excess))[..., None] * leaning,
-        leaning_square=change**2 * np.einsum("ba,bac,bc->b", along, plain, along)[:, None],
+        leaning_square=change**2 * plain[..., -1, -1],
         along=np.eye(vectors.shape[1])[0] * length[:, None],
-        loosening=np.outer((lengthening - 2 * push.turn) * linear[:, 0, 0] / 2, u),
+        loosening=(lengthening - 2 * turn)[:, None] * linear[..., 0, 0] / 2 * u,
         curving=np.zeros_like(excess),
         # With an output of order one the share of W0^T a in the shared vector would be needed.
-        pull=np.full(len(step_sizes), 0.0 if problem.output_law.order_one else length_pull(problem, rest)),
+        pull=np.full(len(step_sizes), length_pull(problem, rest) if pulled else 0.0),
     )
+
+
+def _frame(push: _Push) -> tuple[Array, Array, Array]:
+    """|v|, (S,), the special directions, (S, p, G, levels), and their law at the levels, (S, G levels, p)."""
+    profiles = push.profiles
+    length = np.sqrt(profiles.product(push.shared, push.shared))
+    # Without a step v vanishes and its direction is that of the step to come.
+    unit = np.where(length[:, None, None] > 0, push.shared, push.direction)
+    unit = unit / np.sqrt(profiles.product(unit, unit))[:, None, None]
+    vectors = profiles.orthonormal(unit[:, None], profiles.known)
+    special = (vectors * np.sqrt(profiles.masses)).transpose(0, 2, 3, 1)
+    return length, vectors, special.reshape(len(length), -1, vectors.shape[1])
+
+
+def _louder(push: _Push, vectors: Array) -> Array:
+    """Covariance of the remainder in the special directions, (S, 1, p, p)."""
+    return loud_covariance(push.profiles, push.moments, vectors * push.profiles.values**push.power)[:, None]
+
+
+def _by_length(rows: _Rows, vectors: Array) -> tuple[Array, Array, Array]:
+    """`turned_covariance` in the special directions and along b~, the last, for rows of each length, (S, nu, p, p)."""
+    push = rows.push
+    raw = np.broadcast_to(push.raw, (len(vectors), 1, *push.raw.shape))
+    whole, variances = np.concatenate([vectors, raw], axis=1), rows.variances(push.profiles.values)
+    _, first, index = np.unique(rows.square, return_index=True, return_inverse=True)
+    parts = [
+        turned_covariance(push.profiles, push.moments, whole, push.power, variances[:, at]) for at in first
+    ]
+    plain, linear, quadratic = (np.stack([part[i] for part in parts], axis=1)[:, index] for i in range(3))
+    return plain, linear, quadratic
 
 
 def _output_turn(push: _Push, vectors: Array) -> Array:
@@ -482,5 +561,5 @@ def _output_turn(push: _Push, vectors: Array) -> Array:
 def _output_parts(push: _Push, nodes: Array, u: Array) -> Array:
     """S^(1/2) W0^T a, and what M's scatter makes of it, in typical directions, (S, 2, nodes, nu)."""
     scattered = push.turn * math.sqrt(push.profiles.step_ratio * push.moments.square)
-    turned = (scattered[:, None, None] * u) * nodes[:, None] ** push.power
+    turned = (scattered * u)[:, None] * nodes[:, None] ** push.power
     return np.stack([np.broadcast_to(np.sqrt(nodes)[:, None], turned.shape), turned], axis=1)
