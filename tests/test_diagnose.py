@@ -350,6 +350,9 @@ def test_the_target_in_coarser_words_is_remarked_on() -> None:
         rough=np.digitize(y + 0.3 * rng.standard_normal(200), [-0.5, 0.5]),
     )
     data = prepare(table, "y")
+    assert data.suspects == ("band", "noted", "grade", "sign")
+    doubted = diagnose(table[["x", "y", "band"]], "y", **QUICK)
+    assert doubted.verdict.endswith("Do not believe this if band was made from y: see the notes.")
     note = next(note for note in data.notes if "interval or a class" in note)
     assert note.startswith("suspiciously close to the target, but used: band, noted, grade, sign (")
     assert {"band=dear", "grade"} < set(data.names)
@@ -451,6 +454,22 @@ def test_the_learning_curve_meets_what_more_samples_do() -> None:
     assert "Twice the data" in str(learning_curve(inputs[:100], targets[:100], width=20))
     with pytest.raises(ValueError, match="at least 2"):
         learning_curve(inputs[:100], targets[:100], n_samples=[1])
+
+
+def test_copies_of_rows_play_no_part_in_a_curve() -> None:
+    rng = np.random.default_rng(8)
+    inputs = rng.standard_normal((100, 3))
+    targets = inputs[:, 0] + rng.standard_normal(100)
+    once = learning_curve(inputs, targets, width=20, theory=False)
+    twice = learning_curve(np.tile(inputs, (2, 1)), np.tile(targets, 2), width=20, theory=False)
+    assert (once.copies, twice.copies, twice.used) == (0, 100, 100)
+    assert twice.errors["random_features"][1].value == pytest.approx(
+        once.errors["random_features"][1].value, rel=0.1
+    )
+    assert "100 copies of rows play no part here" in twice.to_text()
+    # Rows of equal inputs whose targets differ are measurements of their own.
+    rough = np.round(inputs[:, :1])
+    assert learning_curve(rough, targets, width=20, theory=False).copies == 0
 
 
 def test_a_curve_says_where_it_is_out_of_sight() -> None:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ FACTORS = (0.5, 1.0, 2.0, 4.0)
 WIDTHS = (0.5, 1.0, 2.0)
 # How often the samples are halved to see the last doubling, and how many samples that takes.
 DIVISIONS, FEWEST_HALVED = 2, 40
+# Share of the rows of equal inputs that must have the same target to be taken for copies.
+COPIED = 0.9
 # Every so many places of the path a ridge is shown.
 EVERY = 6
 # The theory is asked up to this many inputs: more take minutes.
@@ -66,6 +68,8 @@ class LearningCurve:
         Name of the target.
     limited : tuple of str
         Models some of whose errors for more samples lie beyond what these samples can tell.
+    copies : int
+        Copies of samples that play no part: leaving one out leaves the other in.
     figure : Figure
         The curves.
 
@@ -87,22 +91,25 @@ class LearningCurve:
     theory: tuple[Number, ...]
     target: str
     limited: tuple[str, ...]
+    copies: int
     figure: Figure = field(repr=False)
 
     def to_text(self) -> str:
         """A sentence and a table."""
         head = "n (± covers 9 of 10)"
-        lines = [self.sentence(), "", f"{head:<22}" + "".join(f"{n:<22}" for n in self.n_samples)]
+        lines = [self.sentence(), "", f"{head:<22}" + _cells(self.n_samples)]
         for model, values in self.errors.items():
-            lines.append(f"{CURVES[model]:<22}" + "".join(f"{value!s:<22}" for value in values))
+            lines.append(f"{CURVES[model]:<22}" + _cells(values))
         if self.theory:
-            shown = f"{'theory, no step':<22}" + "".join(f"{value!s:<22}" for value in self.theory)
+            shown = f"{'theory, no step':<22}" + _cells(self.theory)
             lines.append(self._doubt() or shown)
         if self.limited:
             names = ", ".join(CURVES[model] for model in self.limited)
             lines.append(f"note: (?) {names}: out of sight, {self._why()}; take the number for a guess")
-        lines += ["", f"{'neurons (± 1 s.e.)':<22}" + "".join(f"{width:<22}" for width, _ in self.widths)]
-        lines.append(f"{'random features':<22}" + "".join(f"{value!s:<22}" for _, value in self.widths))
+        if self.copies:
+            lines.append(f"note: {self.copies} copies of rows play no part here")
+        lines += ["", f"{'neurons (± 1 s.e.)':<22}" + _cells(width for width, _ in self.widths)]
+        lines.append(f"{'random features':<22}" + _cells(value for _, value in self.widths))
         return "\n".join(line.rstrip() for line in lines)
 
     def sentence(self) -> str:
@@ -156,12 +163,17 @@ class LearningCurve:
             "ridges": [dict(zip(("ridge", "now", "twice"), row, strict=True)) for row in self.ridges],
             "theory": listed(self.theory),
             "target": self.target,
+            "copies": self.copies,
             "limited": list(self.limited),
         }
         return {name: plain(value) for name, value in found.items()}
 
     def __str__(self) -> str:
         return self.to_text()
+
+
+def _cells(values: Iterable[object]) -> str:
+    return "".join(f"{value!s:<23} " for value in values)
 
 
 def _change(wider: Number) -> str:
@@ -238,7 +250,8 @@ def curve_of(
     from firststep.estimator.step import Sample
 
     rng = np.random.default_rng(random_state)
-    rows = np.sort(rng.permutation(len(table.inputs))[:MOST_ROWS])
+    once = _once(table)
+    rows = once[np.sort(rng.permutation(len(once))[:MOST_ROWS])]
     inputs, targets = table.inputs[rows], table.targets[rows]
     inputs = (inputs - inputs.mean(axis=0)) / np.where(inputs.std(axis=0) > 0, inputs.std(axis=0), np.inf)
     spread = math.sqrt(float(targets.var(axis=0).mean()))
@@ -264,8 +277,19 @@ def curve_of(
         theory=told,
         target=table.target_name,
         limited=limited,
+        copies=len(table.inputs) - len(once),
         figure=_figure(sizes, found, told, table.target_name),
     )
+
+
+def _once(table: Table) -> NDArray[np.intp]:
+    """Places of the rows without copies; all, if rows of equal inputs mostly differ in their target."""
+    inputs = np.unique(table.inputs, axis=0, return_inverse=True)[1].ravel()
+    whole = np.unique(np.column_stack([inputs, table.targets]), axis=0, return_index=True)[1]
+    alike = len(inputs) - (int(inputs.max()) + 1)
+    if len(inputs) - len(whole) < COPIED * alike:
+        return np.arange(len(inputs))
+    return np.sort(whole)
 
 
 @dataclass(frozen=True, eq=False)

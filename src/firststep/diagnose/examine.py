@@ -234,7 +234,7 @@ def _found(
         notes=tuple(notes),
         figure=_figure(profile, _widest(targets), errors, predicted, table.target_name),
     )
-    return replace(found, verdict=_verdict(found))
+    return replace(found, verdict=_verdict(found, table.suspects))
 
 
 def _believed(
@@ -267,8 +267,8 @@ def _helps(gain: Number, share: float) -> bool:
     return gain.value > CLEAR * gain.stderr and share > 0
 
 
-def _verdict(found: Diagnosis) -> str:
-    """Yes or no, by how much, what is simpler, and what the theory adds."""
+def _verdict(found: Diagnosis, suspects: Sequence[str]) -> str:
+    """Yes or no, by how much, what is simpler, what the theory adds, and whether the inputs know the target."""
     before, after = found.measured["random_features"], found.measured["one_step"]
     line, gain, over = found.measured["linear_ridge"], found.gain, found.gain_over_linear
     share = 100 * gain.value / before.value if before.value > 0 else 0.0
@@ -303,6 +303,9 @@ def _verdict(found: Diagnosis) -> str:
         told = found.predicted["random_features"].value - found.predicted["one_step"].value
         words = f"a fall by {told:.2f} of the variance" if helps else "no gain"
         sentences.append(f"The theory of one step expects {words} too.")
+    if suspects:
+        named = ", ".join(suspects[:3]) + " …" * (len(suspects) > 3)
+        sentences.append(f"Do not believe this if {named} was made from {found.target}: see the notes.")
     return " ".join(sentences)
 
 

@@ -56,6 +56,8 @@ class Table:
     target_name: str
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    # Columns that are used though they may have been made from the target.
+    suspects: tuple[str, ...] = ()
 
 
 def read_table(path: str | PathLike[str]) -> "pd.DataFrame":
@@ -191,7 +193,7 @@ def prepare(inputs: Any, target: Any, keep: Sequence[str] = (), drop_missing: bo
     matrix, names = work.pruned(matrix, names, values)
     work.divided(full, names, values)
     work.notes += [*_dominated(matrix, names, rows), *_dominated(values, target_names, rows)]
-    return Table(matrix, values, names, name, classes, tuple(work.notes))
+    return Table(matrix, values, names, name, classes, tuple(work.notes), tuple(work.suspects))
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -253,6 +255,7 @@ class _Work:
     had_gap: NDArray[np.bool_] | None = None
     # Columns of few values with the category of each row, -1 for a gap.
     coarse: dict[str, NDArray[np.intp]] = field(default_factory=dict)
+    suspects: list[str] = field(default_factory=list)
 
     def plain(self, inputs: Any, known: NDArray[np.bool_]) -> tuple[Array, tuple[str, ...]]:
         """A matrix of numbers, gaps filled."""
@@ -372,6 +375,7 @@ class _Work:
             [divides(codes[codes >= 0], values[codes >= 0]) for codes in coarse.values()], dtype=bool
         )
         if close.any():
+            self.suspects += [name for name, flag in zip(coarse, close, strict=True) if flag]
             self.notes.append(
                 f"suspiciously close to the target, but used: {_few(list(coarse), close)} (each of its values has an "
                 "interval or a class of the target of its own; if it was made from the target, leave it out by --drop)"
@@ -401,6 +405,7 @@ class _Work:
             )
         suspected = (ranked > SUSPECT) & ~close & ~kept
         if suspected.any():
+            self.suspects += [name for name, flag in zip(names, suspected, strict=True) if flag]
             self.notes.append(
                 f"suspiciously close to the target, but used: {_few(names, suspected)} (correlation above {SUSPECT}, "
                 "of values or of ranks; if it is known only when the target is, leave it out by --drop)"
