@@ -141,6 +141,16 @@ def predict(theories: tuple[str, ...], **options: Any) -> None:
             save(asked.figure([], [theory]), output.plot, notes)
 
 
+def _to_simulate(options: dict[str, Any], output: Output, drawn: Simulation) -> "_Question | None":
+    """What is to be simulated; None where only the plan was asked for, which is shown."""
+    asked = _Question(options)
+    asked.check_plot(output.plot)
+    if not drawn.dry_run:
+        return asked
+    asked.show_plan(drawn.replicas, output.as_json)
+    return None
+
+
 @main.command(
     cls=CommandWithExamples,
     examples=(
@@ -157,10 +167,8 @@ def simulate(**options: Any) -> None:
     """Train and test errors of networks at finite size."""
     output, drawn = Output.from_options(options), Simulation.from_options(options)
     with remarks(output.quiet) as notes:
-        asked = _Question(options)
-        asked.check_plot(output.plot)
-        if drawn.dry_run:
-            asked.show_plan(drawn.replicas, output.as_json)
+        asked = _to_simulate(options, output, drawn)
+        if asked is None:
             return
         from firststep.simulate import simulate as run
 
@@ -188,10 +196,8 @@ def compare(theories: tuple[str, ...], **options: Any) -> None:
     """Theory and simulation, and how far they are apart."""
     output, drawn = Output.from_options(options), Simulation.from_options(options)
     with remarks(output.quiet) as notes:
-        asked = _Question(options)
-        asked.check_plot(output.plot)
-        if drawn.dry_run:
-            asked.show_plan(drawn.replicas, output.as_json)
+        asked = _to_simulate(options, output, drawn)
+        if asked is None:
             return
         from firststep.compare import compare as run
 

@@ -11,9 +11,10 @@ from firststep.theory.sectors import degree_shares, directions
 # Relative errors beyond the orders that are kept, from problems of the calibration's first seeds (docs/calibration.md):
 # of 1/n, 1/N and 1/n0; of 1/d; of 1/d in what the degrees above the first change, without a spike and with one; of the
 # first degree left out; of the labels' kurtosis over n0; of a row's share along one special direction; of the moments
-# of N readouts.
-BAR_SAMPLES, BAR_DIM, BAR_DEGREES, BAR_SPIKE, BAR_NEXT, BAR_TAILS = 2.0, 0.7, 2.5, 12.0, 0.5, 0.4
-BAR_SPECIAL, BAR_READOUT = 1.5, 1.0
+# of N readouts; of 1/n, 1/N and 1/n0 in what is much smaller than the labels, and between which ratios of the two.
+BAR_SAMPLES, BAR_DIM, BAR_DEGREES, BAR_SPIKE, BAR_NEXT, BAR_TAILS = 1.7, 0.6, 2.1, 10.0, 0.43, 0.34
+BAR_SPECIAL, BAR_READOUT = 1.3, 0.85
+BAR_SMALL, SMALL_RATIOS = 2.5, (4.0, 30.0)
 # Degrees whose moments of the readout are looked at.
 READOUT_DEGREES, READOUT_SPACING = (2, 3), 0.5
 # Share of the second degree from which on the bar looks at what the degrees change, and the bar that asks for words.
@@ -28,6 +29,22 @@ def size_variance(sizes: Sizes, highest: int) -> float:
     return (
         (BAR_SAMPLES / smallest) ** 2 + (BAR_DIM / float(sizes.dim)) ** 2 + (BAR_NEXT * min(share, 1.0)) ** 2
     )
+
+
+def small_error_variance(problem: Problem, sizes: Sizes, test_error: Array) -> Array:
+    """Square of what an error far below the labels' variance may be off by: it is the difference of larger numbers.
+
+    Examples
+    --------
+    >>> problem = Problem("tanh", "h1")
+    >>> found = small_error_variance(problem, Sizes(500, 300, 400), np.array([0.5, 0.05, 0.01]))
+    >>> print(np.sqrt(found).round(2))
+    [0.   0.1  0.16]
+    """
+    smallest = min(sizes.n_samples, sizes.width, sizes.n_step_samples)
+    low, high = SMALL_RATIOS
+    beyond = np.clip(problem.label_variance / np.maximum(test_error, 1e-300), low, high) - low
+    return np.asarray((BAR_SMALL * beyond / smallest) ** 2)
 
 
 def readout_scatter(problem: Problem, sizes: Sizes) -> float:
@@ -62,7 +79,7 @@ def still_bars(sizes: Sizes, highest: int, change: Array) -> Array:
     Examples
     --------
     >>> still_bars(Sizes(2000, 40, 1500), 4, np.array([0.84])).round(3).tolist()
-    [0.055]
+    [0.047]
     """
     looks = highest > 1 and degree_shares(sizes, 2)[1] > BAR_LOOKS
     reach = BAR_DEGREES / float(sizes.dim) if looks else 0.0

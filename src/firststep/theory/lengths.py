@@ -10,7 +10,6 @@ with the multiplier t that makes the mean right,
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
 from firststep.gaussian import Array, gauss_hermite, length_rule
 from firststep.setting import Problem
@@ -63,6 +62,7 @@ def _tilted(values: Array, shares: Array, dim: float, unit: bool) -> Tilt:
 
 def _multipliers(values: Array, shares: Array, square: Array, unit: bool) -> Array:
     """t of vectors with these squared lengths."""
+    from scipy.optimize import brentq
 
     def length(multiplier: float) -> float:
         below = 1 - multiplier * values

@@ -11,7 +11,13 @@ from firststep.gaussian import Array
 from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.results import Outcome
 from firststep.setting import NEGLIGIBLE, Problem, Sizes, ridges_of, step_sizes_of
-from firststep.theory.bars import BAR_SPECIAL, relative_change, still_bars, wide_bar_note
+from firststep.theory.bars import (
+    BAR_SPECIAL,
+    relative_change,
+    small_error_variance,
+    still_bars,
+    wide_bar_note,
+)
 from firststep.theory.limits.degrees import degree_of, features_of, solve_bulk
 from firststep.theory.limits.degrees import errors as errors_of_degrees
 from firststep.theory.own_component import knows_own
@@ -503,6 +509,7 @@ def solve(
         first = _of_degrees(problem, sizes, lam, 1)[0]
         change = np.stack([relative_change(first[name], found[name]) for name in ERRORS])
     bars = np.hypot(still_bars(sizes, highest, change), BAR_SPECIAL * _loudest_share(problem, sizes))
+    bars = np.sqrt(bars**2 + small_error_variance(problem, sizes, found["test_error"]))
     found |= {f"{name}_bar": bar * found[name] for name, bar in zip(ERRORS, bars, strict=True)}
     found["train_gain"] = found["test_gain"] = np.zeros_like(lam)
     shape = (steps.size, lam.size)
