@@ -22,7 +22,7 @@ COMMON_VALUES = {"gaussian", "constant", "sign", "gradient", "step", "same", "fr
 MAY_NAME = {
     "activation": ("simulate/", "theory/", "explorer/views.py", "explorer/network.py"),
     "teacher": ("simulate/", "theory/", "explorer/views.py", "explorer/state.py"),
-    "noise_std": ("simulate/draw.py", "theory/spectra/label_matrix.py", "diagnose/"),
+    "noise_std": ("simulate/draw.py", "diagnose/"),
     "initial_output": ("theory/unified.py", "theory/spectra/feature_bulk.py"),
     "inputs": ("diagnose/curve.py",),
     "alignment": ("diagnose/curve.py",),

@@ -5,7 +5,8 @@ import pytest
 
 from firststep import Problem, Sizes, predict
 from firststep.numerics.fixedpoint import ConvergenceError
-from firststep.theory.second_step import Plane, plane_geometry, second_gradient, second_step
+from firststep.theory.both_steps import Plane, both_steps, plane_geometry
+from firststep.theory.second_step import second_gradient
 from firststep.theory.spectra.two_steps import TwoStepWeights
 from firststep.theory.step_law import general_step
 
@@ -27,7 +28,7 @@ def test_the_second_step_learns_what_the_first_made_visible(row):
     (first, second), train, test, overlaps, product = row
     found = predict(CURVED, SIZES, step_exponents=first, next_step_exponents=second, ridges=0.05)
     assert found.train_error[0, 0] == pytest.approx(train[0], abs=3 * train[1])
-    assert found.test_error[0, 0] == pytest.approx(test[0], rel=0.02)
+    assert found.test_error[0, 0] == pytest.approx(test[0], abs=2 * test[1])
     assert found.top1_t1[0, 0] == pytest.approx(overlaps[0], abs=0.03)
     assert found.top2_t2[0, 0] == pytest.approx(overlaps[1], abs=0.03)
     assert found.learned_t1_t2[0, 0] == pytest.approx(product, abs=0.01)
@@ -80,9 +81,12 @@ def test_a_step_of_size_zero_is_no_step():
         assert np.allclose(two.test_gain, one.test_gain, rtol=1e-12)
 
 
-def test_a_second_step_that_vanishes_changes_little():
-    one = predict(CURVED, SIZES, step_sizes=5.0, ridges=0.05)
-    two = predict(CURVED, SIZES, step_sizes=5.0, next_step_sizes=1e-3, ridges=0.05)
+@pytest.mark.parametrize("size", [5.0, 40.0])
+def test_a_second_step_that_vanishes_changes_little(size):
+    # Both keep the whole law of M; what is left is the second degree, which two steps count as noise at these sizes.
+    one = predict(CURVED, SIZES, step_sizes=size, ridges=0.05, degrees=1)
+    two = predict(CURVED, SIZES, step_sizes=size, next_step_sizes=1e-3, ridges=0.05)
+    assert two.test_error[0, 0] == pytest.approx(one.test_error[0, 0], rel=5e-3)
     assert abs(two.test_error - one.test_error)[0, 0] < two.test_error_bar[0, 0]
 
 
@@ -131,7 +135,7 @@ def test_after_no_step_the_second_gradient_is_that_of_one_step():
 
 def test_two_coordinates_carry_the_whole_curve():
     geometry = plane_geometry(CURVED, SIZES, Plane(8, 4, 0.5), "structured", 1)
-    law = second_step(CURVED, SIZES, (5.0, 10.0), "structured", geometry.u, geometry.u_weights)
+    law = both_steps(CURVED, SIZES, (5.0, 10.0), "structured", geometry.u, geometry.u_weights)
     sizes = np.sqrt((geometry.u_weights[:, None] * law.shared[0] ** 2).sum(axis=0))
     assert sizes[0] > sizes[1] > 0.02
     # Teacher directions are unit vectors in the special directions and the scatter beside them.
@@ -153,7 +157,7 @@ def test_errors_are_known_where_overlaps_are_not(monkeypatch):
     assert not np.isnan(whole["top1_t1"]).any()
 
 
-def test_the_bar_grows_with_the_second_step():
+def test_the_bar_grows_with_the_both_steps():
     bars = [
         float(found.test_error_bar[0, 0] / found.test_error[0, 0])
         for exponent in (0.1, 0.5)

@@ -12,8 +12,8 @@ from firststep.cli.app import main
 from firststep.theory.coefficients import readout_rule
 from firststep.theory.label_law import label_moments
 from firststep.theory.second_step import Readouts, after_first
-from firststep.theory.spectra.turns import turn_law, turn_samples
 from firststep.theory.spectra.two_steps import TwoStepWeights, critical_next_step, outlier_count, rows_after
+from firststep.theory.turns import turn_law, turn_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
 
@@ -101,7 +101,7 @@ def test_without_a_turn_the_law_is_that_of_the_noise():
     problem = Problem("tanh", "t1 + t1*t2", noise_std=0.3, rows="sphere")
     readouts = Readouts(*readout())
     samples = turn_samples(problem, LARGE, 10.0, "structured", readouts)
-    law = turn_law(samples, LARGE, (10.0, 0.0), 12)
+    law = turn_law(samples, LARGE, (10.0, 0.0), 12, 12)
     assert not law.nodes.any()
     assert law.weights @ law.share == pytest.approx(1, abs=1e-3)
     moments = label_moments(problem.teacher, problem.noise_variance)

@@ -15,13 +15,13 @@ from firststep.gaussian import Array, gauss_hermite, hermite_polynomials, sphere
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
 from firststep.theory.bars import size_variance, wide_bar_note
+from firststep.theory.both_steps import Plane, plane_geometry
 from firststep.theory.coefficients import Geometry, Tables, tables_from
 from firststep.theory.directions import LabelMoments, Profiles, grouped, loud_covariance, turned_covariance
 from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, solve_points
 from firststep.theory.label_law import label_moments, label_parts
 from firststep.theory.learned import learned_shares
 from firststep.theory.rest import RestLaw
-from firststep.theory.second_step import Plane, plane_geometry
 from firststep.theory.sectors import highest_degree
 from firststep.theory.step_law import StepLaw, beyond_spike
 

@@ -10,7 +10,7 @@ so that neurons share a curve :math:`q(U)` whose Gram matrix is known. Its two m
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
@@ -18,18 +18,13 @@ import numpy as np
 
 from firststep.gaussian import Array, gauss_hermite
 from firststep.setting import Problem, Sizes
-from firststep.theory.coefficients import Geometry, Resolution, geometry_of, readout_rule
 from firststep.theory.label_law import label_parts
 from firststep.theory.rest import RestLaw
 from firststep.theory.sectors import block_indices
 from firststep.theory.step_law import StepLaw, general_step
 
-# Coordinates that the neurons share after two steps; what other directions carry counts as row length.
-COORDINATES = 2
 # Nodes of z in averages over the second step's sample.
 SAMPLE_NODES = 60
-# Size below which functions of the coordinates are left out.
-NEGLIGIBLE = 1e-5
 # Nodes of g in averages of the activation's slope.
 SLOPE_NODES = 80
 # Directions of the second step's scatter below this share of the largest are left out.
@@ -56,6 +51,8 @@ class SecondGradient:
         Its scatter in orthonormal axes of its own.
     turn : ndarray (nu, 1 + ke + R, 1 + ke + R)
         E[y~ sigma''(…) x x^T] between z, e_1 … and these axes: how it turns the rows.
+    loud : ndarray (nu, 1 + ke + R, 1 + ke + R)
+        Covariance there of what is different for every neuron; in typical directions it is `noise`.
     """
 
     mean: Array
@@ -64,6 +61,7 @@ class SecondGradient:
     noise: Array
     scatter: Array
     turn: Array
+    loud: Array
 
 
 def second_gradient(
@@ -93,24 +91,30 @@ def second_gradient(
     # What a sample shows of itself along each axis of the scatter, in units of its residual.
     shown = sizes.step_ratio * (vectors.T @ slope) / np.sqrt(values)[:, None]
     typical = curve @ (weights * residual)
-    turn = _turned(problem, first, output, curve, shown)
+    spread = sizes.step_ratio * np.maximum(squared - slope**2, 0.0)
+    noise = spread @ (weights * second)
+    turn, loud = _between(problem, first, output, shown, (curve, spread))
     beyond = np.arange(1 + beside, turn.shape[1])
     turn[:, beyond, beyond] += typical[:, None]
+    loud[:, beyond, beyond] += noise[:, None]
     return SecondGradient(
         mean=slope @ mean.T,
         gram=gram,
         typical=typical,
-        noise=sizes.step_ratio * np.maximum(squared - slope**2, 0.0) @ (weights * second),
+        noise=noise,
         scatter=vectors * np.sqrt(values),
         turn=turn,
+        loud=loud,
     )
 
 
-def _turned(problem: Problem, first: StepLaw, output: Array, curve: Array, shown: Array) -> Array:
-    r"""E[y~ sigma'' x x^T] between z, e_1 … and what a sample shows along the scatter's axes [firststep, second step].
+def _between(
+    problem: Problem, first: StepLaw, output: Array, shown: Array, factors: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    r"""E[y~ f x x^T] and E[y~^2 f' x x^T] between z, e_1 … and what a sample shows along the scatter's axes.
 
-    Along an axis f_r of the scatter, which it is a part of, sample i has the mean :math:`\tilde y_i b_r(z_i)`, so that
-    moments up to :math:`\tilde y^3` are needed.
+    `factors` f and f' are (nu, nz). Along an axis f_r of the scatter, which it is a part of, sample i has the mean
+    :math:`\tilde y_i b_r(z_i)`, so that moments up to :math:`\tilde y^4` are needed [firststep, second step].
     """
     z, weights = gauss_hermite(SAMPLE_NODES)
     beside = first.asides.shape[2]
@@ -123,18 +127,22 @@ def _turned(problem: Problem, first: StepLaw, output: Array, curve: Array, shown
     x = np.concatenate(
         [np.broadcast_to(z[:, None], left.shape)[None], np.broadcast_to(g[:, None], (beside, *left.shape))]
     )
-    weighted = mass * x
-    once = np.einsum("zg,azg,bzg->abz", left, weighted, x)
-    twice = np.einsum("zg,azg->az", left**2 + noise, weighted)
-    thrice = (left**3 + 3 * noise * left) @ mass
+    # Moments of y~ given the coordinates, noise included.
+    powers = [left, left**2 + noise, left**3 + 3 * noise * left, left**4 + 6 * noise * left**2 + 3 * noise**2]
     known, size = 1 + beside, 1 + beside + len(shown)
-    curved = curve * weights
-    found = np.empty((len(curve), size, size))
-    found[:, :known, :known] = np.einsum("uz,abz->uab", curved, once)
-    found[:, :known, known:] = np.einsum("uz,az,rz->uar", curved, twice, shown, optimize=True)
-    found[:, known:, :known] = found[:, :known, known:].swapaxes(1, 2)
-    found[:, known:, known:] = np.einsum("uz,rz,sz->urs", curved * thrice, shown, shown, optimize=True)
-    return found
+    results = []
+    for power, factor in enumerate(factors):
+        weighted = factor * weights
+        found = np.empty((len(factor), size, size))
+        both = np.einsum("zg,azg,bzg->abz", powers[power] * mass, x, x, optimize=True)
+        found[:, :known, :known] = np.einsum("uz,abz->uab", weighted, both)
+        one = np.einsum("zg,azg->az", powers[power + 1] * mass, x)
+        found[:, :known, known:] = np.einsum("uz,az,rz->uar", weighted, one, shown, optimize=True)
+        found[:, known:, :known] = found[:, :known, known:].swapaxes(1, 2)
+        none = weighted * (powers[power + 2] @ mass)
+        found[:, known:, known:] = np.einsum("uz,rz,sz->urs", none, shown, shown, optimize=True)
+        results.append(found)
+    return results[0], results[1]
 
 
 class Readouts:
@@ -160,57 +168,6 @@ def after_first(
     return first, second_gradient(problem, sizes, first, readouts.u, readouts.weights)
 
 
-def second_step(
-    problem: Problem, sizes: Sizes, steps: tuple[float, float], rest: str, u: Array, u_weights: Array
-) -> StepLaw:
-    """The law of the rows after two steps, in two coordinates [firststep, second step, eqs. 5-8]."""
-    first_size, second_size = steps
-    law = isotropic_law()
-    first, gradient = after_first(problem, sizes, first_size, rest, Readouts(u, u_weights))
-    known = gradient.mean.shape[1]
-    push = second_size * u / math.sqrt(sizes.width)
-    curve = push[:, None] * np.concatenate([gradient.mean, gradient.scatter], axis=1)
-    curve[:, 0] += first.shared[0, :, 0]
-    _, _, axes = np.linalg.svd(np.sqrt(u_weights)[:, None] * curve, full_matrices=False)
-    # A readout of few values spans fewer directions than there are coordinates.
-    main = np.zeros((COORDINATES, curve.shape[1]))
-    main[: len(axes)] = axes[:COORDINATES]
-    shared = curve @ main.T
-    left = np.maximum((curve**2).sum(axis=1) - (shared**2).sum(axis=1), 0.0)
-    teacher = np.zeros((first.cosines.shape[1], curve.shape[1]))
-    teacher[:, :1], teacher[:, 1:known] = first.cosines[0], first.asides[0]
-    cosines = teacher @ main.T
-    beside, asides = _beside(teacher - cosines @ main)
-    special = np.concatenate([main, beside])
-    typical = (1 + push * gradient.typical) ** 2 * (1 + first.excess[0])
-    noise = push**2 * gradient.noise + left
-    whole = special @ random_covariance(first, gradient, push, rest == "structured") @ special.T
-    excess = typical + noise - 1
-    covariance = (whole + noise[:, None, None] * np.eye(len(special))) / (1 + excess)[:, None, None]
-    size = len(special)
-    return StepLaw(
-        shared=shared[None],
-        excess=excess[None],
-        noise=(first.noise[0] + noise)[None],
-        turn=np.zeros(1),
-        law=law,
-        stretch=lambda nodes, share: np.ones((1, len(nodes), len(u))),
-        special_stretch=np.ones((1, size, len(u))),
-        special_vectors=np.eye(size)[None],
-        special_extra=(covariance - np.eye(size))[None],
-        cosines=cosines[None],
-        asides=asides[None],
-        output_turn=None,
-        output_parts=None,
-        along=np.zeros((1, size)),
-        lengthening=np.zeros(1),
-        leaning=np.zeros((1, len(u), size)),
-        leaning_square=np.zeros((1, len(u))),
-        loosening=np.zeros((1, len(u))),
-        curving=np.zeros((1, len(u))),
-    )
-
-
 def random_covariance(first: StepLaw, gradient: SecondGradient, push: Array, turned: bool) -> Array:
     """Covariance of a row's random part in the axes z, e_1 … and those of the second scatter, (nu, count, count).
 
@@ -229,51 +186,7 @@ def random_covariance(first: StepLaw, gradient: SecondGradient, push: Array, tur
     return np.asarray(turn @ before @ turn.swapaxes(1, 2))
 
 
-def _beside(left: Array) -> tuple[Array, Array]:
-    """Orthonormal directions of what is left of the teacher's beside the coordinates, and the teacher's in them."""
-    found: list[Array] = []
-    for row in left:
-        vector = row.copy()
-        for known in found:
-            vector -= (known @ vector) * known
-        size = float(np.linalg.norm(vector))
-        found.append(vector / size if size > 1e-9 else np.zeros_like(vector))
-    beside = np.stack(found)
-    return beside, left @ beside.T
-
-
 def isotropic_law() -> RestLaw:
     """The law of typical directions of which nothing is known."""
     one, zero = np.ones(1), np.zeros((2, 2))
     return RestLaw(one, one, np.zeros(1), zero[:1], 1.0, 1.0, one, one, zero)
-
-
-@dataclass(frozen=True)
-class Plane:
-    """Resolution of two coordinates: nodes of the first, which carries most, and of the second, and readout spacing."""
-
-    first: int
-    second: int
-    spacing: float
-
-
-def plane_geometry(problem: Problem, sizes: Sizes, plane: Plane, rest: str, highest: int) -> Geometry:
-    """Geometry of two coordinates by a product rule."""
-    line = geometry_of(problem, sizes, Resolution(plane.first, plane.spacing, 1), rest, 0, highest)
-    rules = [gauss_hermite(count) for count in (plane.first, plane.second)]
-    first, second = (part.ravel() for part in np.meshgrid(rules[0][0], rules[1][0], indexing="ij"))
-    u, u_weights, psi = readout_rule(problem.readout_law, plane.spacing, 0)
-    return replace(
-        line,
-        z=first,
-        others=second[None],
-        weights=np.outer(rules[0][1], rules[1][1]).ravel(),
-        hermite=np.empty((0, len(first))),
-        u=u,
-        u_weights=u_weights,
-        readout=u,
-        own=None,
-        psi=psi,
-        law=isotropic_law(),
-        negligible=NEGLIGIBLE,
-    )

@@ -10,10 +10,10 @@ from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
 from firststep.theory import unified
+from firststep.theory.both_steps import Plane, both_steps, plane_geometry
 from firststep.theory.coefficients import Geometry, Resolution, tables_from
 from firststep.theory.equations import answer_at, errors_at, first_guess, residual_of, solve_points
 from firststep.theory.learned import learned_after_one, learned_shares
-from firststep.theory.second_step import Plane, plane_geometry, second_step
 from firststep.theory.sectors import degree_shares
 from firststep.theory.spectra.two_steps import TwoStepWeights
 from firststep.theory.step_law import StepLaw
@@ -161,7 +161,7 @@ def _on_plane(
     geometry = plane_geometry(problem, sizes, plane, rest, highest)
     rows = []
     for pair in steps:
-        law = second_step(
+        law = both_steps(
             problem, sizes, (float(pair[0]), float(pair[1])), rest, geometry.u, geometry.u_weights
         )
         rows.append(_answers(problem, geometry, law, ridges))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from firststep.gaussian import Array
 from firststep.setting import Problem, Sizes
+from firststep.theory.both_steps import Plane, both_steps, plane_geometry
 from firststep.theory.coefficients import tables_from
-from firststep.theory.second_step import Plane, plane_geometry, second_step
 from firststep.theory.spectra.bulk import Bulk
 from firststep.theory.spectra.feature_bulk import FeatureBulk, reached, spectral_degrees
 
@@ -18,7 +18,7 @@ PLANE = Plane(26, 12, 0.3)
 
 
 class TwoStepFeatures(FeatureBulk):
-    """Features after two steps on fresh samples, by the law of `second_step`."""
+    """Features after two steps on fresh samples, by the law of `firststep.theory.both_steps`."""
 
     one_coordinate = False
 
@@ -26,7 +26,7 @@ class TwoStepFeatures(FeatureBulk):
         self.problem, self.sizes, self.step_size, self.rest = problem, sizes, steps[0], rest
         geometry = reached(plane_geometry(problem, sizes, PLANE, rest, spectral_degrees(sizes)))
         self.geometry = geometry
-        law = second_step(problem, sizes, steps, rest, geometry.u, geometry.u_weights)
+        law = both_steps(problem, sizes, steps, rest, geometry.u, geometry.u_weights)
         self.tables = tables_from(geometry, law)
         self.set_moments()
 

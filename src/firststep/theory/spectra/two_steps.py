@@ -22,12 +22,14 @@ from firststep.theory.coefficients import Resolution, Values, readout_rule
 from firststep.theory.label_law import label_parts
 from firststep.theory.second_step import SAMPLE_NODES, Readouts, after_first, isotropic_law
 from firststep.theory.spectra.bulk import ASIDE, NEAREST, TIGHT, UNLIKELY, Bulk, between
-from firststep.theory.spectra.turns import no_turn, turn_law, turn_samples
 from firststep.theory.spectra.weight_bulk import WeightBulk
 from firststep.theory.step_law import StepLaw
+from firststep.theory.turns import no_turn, turn_law, turn_samples
 
 # Nodes of the law of both turns, and distance of those of a Gaussian readout, at first and at most.
 RESOLUTION, MOST_LEVELS, LEAST_SPACING = Resolution(1, 0.3, 16), 48, 0.1
+# Nodes of the law of both turns for each special direction.
+SPECIAL_LEVELS = 12
 # Terms of the second step's slope in powers of z that are counted.
 MOST_TERMS = 8
 
@@ -133,16 +135,10 @@ class TwoStepWeights(WeightBulk):
         if self.rest == "structured":
             readouts = Readouts(self.u, self.u_weights)
             samples = turn_samples(self.problem, self.sizes, self.steps[0], self.rest, readouts)
-            turns = turn_law(samples, self.sizes, self.steps, self.resolution.rest_levels)
+            turns = turn_law(samples, self.sizes, self.steps, self.resolution.rest_levels, SPECIAL_LEVELS)
         self.law = replace(isotropic_law(), nodes=turns.nodes, weights=turns.weights, share=turns.share)
         self.special = turns.special_vectors
-        own = turns.weights @ (1 + np.outer(turns.nodes, self.u)) ** 2
-
-        def variance(nodes: Array, share: Array) -> Array:
-            # What the turn does not explain of a row's length is noise; where it explains too much it is scaled down.
-            bent = (1 + np.outer(nodes, self.u)) ** 2 * np.minimum(rows.typical / own, 1.0)
-            return np.asarray(bent + np.outer(share, np.maximum(rows.typical - own, 0.0)))
-
+        variance = turns.variances(self.u, rows.typical)
         self.variance = variance(turns.nodes, turns.share)
         self.special_variance = variance(turns.special_nodes, turns.special_share)
         self.mean = float(rows.typical @ self.u_weights)

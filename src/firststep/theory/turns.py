@@ -7,6 +7,7 @@ for the first and the second sample, in typical directions and between the speci
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,8 +22,8 @@ from firststep.theory.step_law import StepLaw, beyond_spike
 
 # Points that stand for the samples of a step, as a power of two.
 SAMPLE_POINTS = 13
-# Levels of the law between special directions, and axes of the second step's scatter that have it.
-SPECIAL_LEVELS, SPECIAL_AXES = 12, 2
+# Axes of the second step's scatter that have the law of special directions.
+SPECIAL_AXES = 2
 # Reach and points of z where the slopes of the second step are tabulated.
 REACH, TABLE = 7.0, 141
 # Rows are hardly turned where the turn's share of their length is below this times that of the noise.
@@ -51,6 +52,21 @@ class TurnLaw:
     special_vectors: Array
     share: Array
     special_share: Array
+
+    def variances(self, u: Array, total: Array) -> Callable[[Array, Array], Array]:
+        r"""c(U, m) of rows of squared length `total` (nu,), at nodes with the noise's share there, (nodes, nu).
+
+        .. math:: c(U, m) = (1 + mU)^2 + \text{noise}
+
+        What the turn does not explain of a row's length is noise; where it explains too much it is scaled down.
+        """
+        own = self.weights @ (1 + np.outer(self.nodes, u)) ** 2
+        scale, noise = np.minimum(total / own, 1.0), np.maximum(total - own, 0.0)
+
+        def variance(nodes: Array, share: Array) -> Array:
+            return np.asarray((1 + np.outer(nodes, u)) ** 2 * scale + np.outer(share, noise))
+
+        return variance
 
 
 def no_turn(directions: int) -> TurnLaw:
@@ -85,11 +101,13 @@ class TurnSamples:
     directions: int
 
 
-def turn_law(samples: TurnSamples, sizes: Sizes, steps: tuple[float, float], levels: int) -> TurnLaw:
-    r"""The law of both turns, with `levels` nodes in typical directions [firststep, second step, eq. 6].
+def turn_law(
+    samples: TurnSamples, sizes: Sizes, steps: tuple[float, float], levels: int, special_levels: int
+) -> TurnLaw:
+    r"""The law of both turns, with so many nodes in typical directions and for each special one.
 
-    It is one second moment of the samples of both steps, which are free of each other. Where rows are hardly turned it
-    is the law of the noise's covariance, :math:`\frac{1}{n_0}\sum_i n_i x_i x_i^\top`.
+    It is one second moment of the samples of both steps, which are free of each other [firststep, second step, eq. 6].
+    Where rows are hardly turned it is the law of the noise's covariance, :math:`\frac{1}{n_0}\sum_i n_i x_i x_i^\top`.
     """
     scale = [step / math.sqrt(sizes.width) for step in steps]
     m = np.concatenate([factor * own for factor, own in zip(scale, samples.weights, strict=True)])
@@ -102,7 +120,7 @@ def turn_law(samples: TurnSamples, sizes: Sizes, steps: tuple[float, float], lev
     earlier, later = (
         replace(own, weights=factor * own.weights) for factor, own in zip(factors, grouped, strict=True)
     )
-    found = quadrature(earlier, sizes.step_ratio, levels, later, SPECIAL_LEVELS)
+    found = quadrature(earlier, sizes.step_ratio, levels, later, special_levels)
     nodes, weights = found.nodes, found.weights
     special_nodes, vectors = _between(samples, found)
     m_nodes, m_special = nodes, special_nodes
