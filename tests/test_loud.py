@@ -24,10 +24,16 @@ DRAWN = [
     ("spiked(10, overlap=1)", "tanh", 0.3, 0.7280, 0.0032),
     ("spiked(10, overlap=1)", "tanh", 0.5, 0.6797, 0.0028),
     ("spiked(50, overlap=1)", "relu", 0.0, 0.2742, 0.0017),
+    ("spiked(50, overlap=1)", "relu", 0.3, 0.1864, 0.0005),
+    ("spiked(50, overlap=1)", "relu", 0.4, 0.1880, 0.0006),
+    ("spiked(50, overlap=1)", "softplus", 0.4, 0.1695, 0.0016),
+    ("spiked(50, overlap=1)", "tanh", 0.5, 0.6718, 0.0029),
     ("spiked(50, overlap=0)", "relu", 0.3, 1.0184, 0.0069),
     ("spiked(50, overlap=0)", "relu", 0.5, 0.9337, 0.0076),
     ("spiked(50, overlap=0)", "tanh", 0.3, 0.9348, 0.0049),
     ("spiked(50, overlap=0)", "tanh", 0.5, 0.9681, 0.0071),
+    ("power(1)", "tanh", 0.2, 1.1664, 0.0060),
+    ("power(1)", "relu", 0.5, 1.4181, 0.0066),
 ]
 
 
@@ -62,16 +68,27 @@ def test_a_quiet_direction_changes_nothing(inputs, exponent):
 def test_where_it_is_used():
     inputs = "spiked(10, overlap=0.5)"
     assert loud.is_loud(setting("relu", inputs), SIZES)
-    assert not loud.is_loud(setting("relu", "power(1)"), SIZES)
+    assert loud.is_loud(setting("relu", "power(1)"), SIZES)
+    assert not loud.is_loud(setting("relu", "power(0.5)"), SIZES)
     assert not loud.is_loud(setting("relu", inputs, initial_output="order_one"), SIZES)
     assert not loud.is_loud(Problem("relu", "t1 + t2", inputs=inputs), SIZES)
-    quick = predict(setting("relu", inputs), SIZES, 1.0, tolerance=math.inf)
-    assert (
-        quick.test_error[0, 0]
-        == unified.solve(
-            setting("relu", inputs), SIZES, np.array([1.0]), np.array([0.1]), tolerance=math.inf
-        ).test_error[0, 0]
-    )
+
+
+def test_a_draft_knows_the_loud_direction_too():
+    problem, steps = setting("relu", "spiked(50, overlap=1)"), [1.0, 8.0]
+    whole, draft = (predict(problem, SIZES, steps, 0.1, tolerance=t).test_error for t in (None, math.inf))
+    assert np.allclose(draft, whole, rtol=0.05)
+    without = unified.solve(problem, SIZES, np.array(steps), np.array([0.1]), tolerance=math.inf).test_error
+    assert np.all(np.abs(without / whole - 1) > 0.1)
+
+
+def test_the_best_ridge_is_that_of_the_loud_theory():
+    problem = setting("relu", "spiked(50, overlap=1)")
+    found = unified.best_ridge(problem, SIZES, 8.0)
+    ridges = found.ridge * np.array([0.5, 1.0, 2.0])
+    errors = predict(problem, SIZES, 8.0, ridges).test_error[0]
+    assert errors[1] == pytest.approx(found.test_error, rel=1e-9)
+    assert errors[1] < min(errors[0], errors[2])
 
 
 def test_gains_bars_and_learned_functions_are_told():

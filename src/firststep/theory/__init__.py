@@ -122,11 +122,10 @@ def predict(
     if schedule.shape[1] > 1:
         outcome = cast(Outcome, import_module(SEQUENCES).solve(problem, sizes, schedule, lam, **options))
     else:
-        # A draft, of infinite tolerance, is made without.
-        if theory == "unified" and not set(options) - {"tolerance"} and options.get("tolerance") != math.inf:
+        if theory == "unified" and not set(options) - {"tolerance"}:
             loud = import_module(LOUD)
-            solve = loud.solve if loud.is_loud(problem, sizes) else solve
-            options = {} if solve is loud.solve else options
+            if loud.is_loud(problem, sizes):
+                solve, options = loud.solve, {"draft": options.get("tolerance") == math.inf}
         outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
         values = step_values(problem, sizes, 0 * steps if theory == "random_features" else steps) | values
         if theory == "unified" and problem.teacher.directions > 1:

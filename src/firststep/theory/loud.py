@@ -7,6 +7,7 @@ averaged over.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,46 +16,56 @@ from firststep.gaussian import Array, gauss_hermite, hermite_polynomials, sphere
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
 from firststep.theory.bars import size_variance, wide_bar_note
-from firststep.theory.both_steps import Plane, plane_geometry
-from firststep.theory.coefficients import Geometry, Tables, tables_from
+from firststep.theory.coefficients import Geometry, Resolution, Tables, geometry_of, tables_from
 from firststep.theory.directions import LabelMoments, Profiles, grouped, loud_covariance, turned_covariance
 from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, solve_points
 from firststep.theory.label_law import label_moments, label_parts
 from firststep.theory.learned import learned_shares
+from firststep.theory.lengths import LARGEST_SHARE
 from firststep.theory.rest import RestLaw
-from firststep.theory.sectors import highest_degree
+from firststep.theory.sectors import highest_degree, thinned
 from firststep.theory.step_law import StepLaw, beyond_spike
 
-# Share of a row's squared norm from which on a direction is loud, and of the next one at most.
-LOUD, NEXT = 0.01, 0.01
+# Share of a row's squared norm from which on a direction is loud, where that of the next one is at most so large, and
+# whatever that is.
+LOUD, NEXT, LOUDER = 0.01, 0.01, LARGEST_SHARE
 # Nodes of xi, of a neuron's own noise along l, and of the step's noise there, where it is not small against the signal
 # by this factor.
 OWN_NODES, NOISE_NODES, DRAW_NODES, CERTAIN = 3, 2, 4, 0.1
 # Nodes of l, and of g, in averages over the step's sample.
 SAMPLE_NODES, SLOPE_NODES = 60, 60
-# Degrees that have a sector of their own.
-HIGHEST = 2
+# Degrees that have a sector of their own, and the size below which functions of both coordinates are left out.
+HIGHEST, NEGLIGIBLE = 2, 1e-5
+# Levels of the other eigenvalues.
+LEVELS = 10
 # Hermite degrees of the fitted function that are kept.
 LEARNED = 16
-# Readouts that fewer neurons than this share have are left out.
+# Largest l, the distance of nodes of l and of U, in units of the width near zero, and the smallest width.
+LOUD_REACH, LOUD_SPACING, READOUT_SPACING, NARROWEST = 6.0, 0.15, 0.35, 0.03
+# How much wider nodes are in a draft.
+COARSE = 2.0
+# Nodes of less weight than this, relative to the largest, are left out.
 READOUT_WEIGHT = 1e-7
 RESIDUAL = 1e-7
-# Relative error beyond that of the sizes: always, and in units of the spike along l.
-BAR_LOUD, BAR_STEEP = 0.012, 0.006
+# Relative error beyond that of the sizes: always, in units of the spike along l, and of the next direction's share.
+BAR_LOUD, BAR_STEEP, BAR_OTHERS = 0.012, 0.006, 0.3
 
 
 def is_loud(problem: Problem, sizes: Sizes) -> bool:
-    """Whether one direction of the inputs is loud and the others are not, in a setting that is derived.
+    """Whether one direction of the inputs is loud and the others are less so, in a setting that is derived.
 
     Examples
     --------
-    >>> [is_loud(Problem("relu", "h1", inputs=f"spiked({s})"), Sizes(1000, 500, 750)) for s in (1, 10)]
-    [False, True]
+    >>> words = ("spiked(1)", "spiked(10)", "power(0.5)", "power(1)")
+    >>> [is_loud(Problem("relu", "h1", inputs=inputs), Sizes(1000, 500, 750)) for inputs in words]
+    [False, True, False, True]
     """
     covariance = problem.covariance(sizes.dim)
     shares = covariance.values / sizes.dim
-    one = not covariance.isotropic and covariance.counts[0] == 1 and shares[0] > LOUD and shares[1] < NEXT
-    return bool(one) and problem.teacher.directions == 1 and not problem.output_law.order_one
+    if covariance.isotropic or covariance.counts[0] != 1:
+        return False
+    loud = shares[0] > LOUDER or (shares[0] > LOUD and shares[1] < NEXT)
+    return bool(loud) and problem.teacher.directions == 1 and not problem.output_law.order_one
 
 
 @dataclass(frozen=True)
@@ -78,30 +89,60 @@ class _Pull:
         signal, noise = slope * math.sqrt(weights[0]), math.sqrt(scatter / sizes.dim)
         return cls(along * signal, along * noise, unit * math.sqrt(others))
 
-    def plane(self, step_size: float) -> Plane:
-        """Nodes that resolve functions of both coordinates, and of the readout: the steeper, the more."""
+    def nodes(self, step_size: float, draft: bool) -> "_Nodes":
+        """As many as functions of both coordinates and of the readout ask for."""
         first = step_size * math.hypot(self.signal, self.noise)
         second = 3 if self.signal > 8 * self.beside else min(10, round(4 + 8 * step_size * self.beside))
-        return Plane(min(120, round(32 + 30 * first)), second, min(0.5, max(0.12, 0.75 / max(first, 1e-9))))
+        width = min(1.0, max(NARROWEST, 1 / max(first, 1e-9)))
+        return _Nodes(width, min(second, 4) if draft else second, COARSE if draft else 1.0)
 
 
-def loud_geometry(problem: Problem, sizes: Sizes, rest: str, at: Plane) -> tuple[Geometry, Array, Array]:
+@dataclass(frozen=True)
+class _Nodes:
+    """Width in l and in U of what the neurons share, one over the spike; nodes of the other coordinate; spacing."""
+
+    width: float
+    second: int
+    coarse: float
+
+
+def _steep_rule(
+    density: Callable[[Array], Array], reach: float, width: float, spacing: float
+) -> tuple[Array, Array]:
+    """Nodes width sinh(t), equidistant in t: dense around zero, where functions change within the width."""
+    half = math.ceil(math.asinh(reach / width) / spacing)
+    t = spacing * np.arange(-half, half + 1)
+    nodes = width * np.sinh(t)
+    weights = density(nodes) * np.cosh(t)
+    kept = weights > READOUT_WEIGHT * weights.max()
+    return nodes[kept], np.asarray(weights[kept] / weights[kept].sum())
+
+
+def loud_geometry(problem: Problem, sizes: Sizes, rest: str, at: "_Nodes") -> tuple[Geometry, Array, Array]:
     """Two coordinates, neurons known by U, xi and xi', d - 1 directions that are random; and xi, xi' at the nodes."""
-    plane = plane_geometry(problem, sizes, at, rest, min(HIGHEST, highest_degree(sizes)))
-    kept = plane.u_weights > READOUT_WEIGHT
+    any_nodes = Resolution(3, 1.0, 1, negligible=NEGLIGIBLE)
+    plain = geometry_of(problem, sizes, any_nodes, rest, 0, min(HIGHEST, highest_degree(sizes)))
+    line, masses = _steep_rule(lambda x: np.exp(-(x**2) / 2), LOUD_REACH, at.width, LOUD_SPACING * at.coarse)
+    other, other_masses = gauss_hermite(at.second)
+    readout, readout_weights = problem.readout_law.rule(1.0)
+    if problem.readout_law.atoms is None:
+        density, reach = problem.readout_law.density, problem.readout_law.reach
+        readout, readout_weights = _steep_rule(density, reach, at.width, READOUT_SPACING * at.coarse)
     xi, xi_weights = sphere_rule(OWN_NODES, sizes.dim)
     noise, noise_weights = gauss_hermite(NOISE_NODES)
-    u = np.repeat(plane.u[kept], len(xi) * len(noise))
-    weights = np.outer(
-        plane.u_weights[kept] / plane.u_weights[kept].sum(), np.outer(xi_weights, noise_weights)
-    )
+    u = np.repeat(readout, len(xi) * len(noise))
+    weights = np.outer(readout_weights, np.outer(xi_weights, noise_weights))
     values, shares, _ = grouped(problem.covariance(sizes.dim))
     one, zero = np.ones(1), np.zeros((2, 2))
-    others = shares[1:] / shares[1:].sum()
-    law = RestLaw(values[1:], others, np.zeros(1), zero[:1], 1.0, 1.0, np.ones_like(others), one, zero)
-    dim, readouts = sizes.dim - 1, int(kept.sum())
+    nodes, others = thinned(values[1:], shares[1:] / shares[1:].sum(), LEVELS)
+    law = RestLaw(nodes, others, np.zeros(1), zero[:1], 1.0, 1.0, np.ones_like(others), one, zero)
+    dim, readouts = sizes.dim - 1, len(readout)
     geometry = replace(
-        plane,
+        plain,
+        z=np.repeat(line, at.second),
+        others=np.tile(other, len(line))[None],
+        weights=np.outer(masses, other_masses).ravel(),
+        hermite=np.empty((0, len(line) * at.second)),
         u=u,
         u_weights=weights.ravel(),
         readout=u,
@@ -278,9 +319,17 @@ def loud_step(
 
 
 def solve(
-    problem: Problem, sizes: Sizes, step_sizes: Array, ridges: Array, *, rest: str = "structured"
+    problem: Problem,
+    sizes: Sizes,
+    step_sizes: Array,
+    ridges: Array,
+    *,
+    rest: str = "structured",
+    draft: bool = False,
 ) -> Outcome:
     """Errors after one step, averaged over the step's noise along l, for every step size and ridge.
+
+    A draft is made with fewer nodes.
 
     Examples
     --------
@@ -291,12 +340,13 @@ def solve(
     """
     pull = _Pull.of(problem, sizes)
     steps, index = np.unique(np.append(step_sizes, 0.0), return_inverse=True)
-    numbers = _averaged(problem, sizes, steps, ridges, rest, pull)
+    numbers = _averaged(problem, sizes, steps, ridges, rest, draft)
     values = {name: row[index[:-1]] for name, row in numbers.items()}
     for name in ("train", "test"):
         values[f"{name}_gain"] = numbers[f"{name}_error"][:1] - values[f"{name}_error"]
     steep = np.asarray(step_sizes) * math.hypot(pull.signal, pull.noise)
-    bars = np.sqrt(size_variance(sizes, HIGHEST) + BAR_LOUD**2 + (BAR_STEEP * steep) ** 2)[:, None]
+    known = size_variance(sizes, HIGHEST) + BAR_LOUD**2 + (BAR_OTHERS * _next_share(problem, sizes)) ** 2
+    bars = np.sqrt(known + (BAR_STEEP * steep) ** 2)[:, None]
     for name in ("train_error", "test_error"):
         values[f"{name}_bar"] = bars * values[name]
     learned = values.pop("along")
@@ -305,17 +355,26 @@ def solve(
     return Outcome(problem, sizes, step_sizes, ridges, "unified", values, notes=notes, details=details)
 
 
+def _next_share(problem: Problem, sizes: Sizes) -> float:
+    """Share of a row's squared norm that lies along the next of single directions."""
+    covariance = problem.covariance(sizes.dim)
+    single = covariance.values[covariance.counts == 1]
+    return float(single[1]) / sizes.dim if len(single) > 1 else 0.0
+
+
 def _averaged(
-    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, pull: _Pull
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, draft: bool
 ) -> dict[str, Array]:
     """Errors and shares of the teacher's terms, (S, R)."""
-    draws, weights = gauss_hermite(DRAW_NODES if pull.noise > CERTAIN * pull.signal else 1)
+    pull = _Pull.of(problem, sizes)
+    uncertain = pull.noise > CERTAIN * pull.signal
+    draws, weights = gauss_hermite((2 if draft else DRAW_NODES) if uncertain else 1)
     if pull.signal == 0:
         # Without the teacher both signs of l are alike.
         draws, weights = draws[draws > 0], 2 * weights[draws > 0]
     found: dict[str, Array] = {}
     for i, step in enumerate(steps):
-        geometry, *own = loud_geometry(problem, sizes, rest, pull.plane(float(step)))
+        geometry, *own = loud_geometry(problem, sizes, rest, pull.nodes(float(step), draft))
         for draw, weight in zip(draws, weights, strict=True):
             law = loud_step(problem, sizes, float(step), float(draw), geometry, (own[0], own[1]))
             tables = tables_from(geometry, law).repeat(len(ridges))
