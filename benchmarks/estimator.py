@@ -1,7 +1,8 @@
 """OneStepRegressor against what people use, and how its rules were chosen.
 
-    python benchmarks/estimator.py [single-index] [real] [rules] [reuse] [classes] [size] [--quick] [--model NAME …]
-    python benchmarks/estimator.py uci curves theory --uci DIR
+    python benchmarks/estimator.py [single-index] [real] [rules] [reuse] [classes] [size] [diagnosis] [--quick]
+    python benchmarks/estimator.py PART --model NAME [--model NAME]
+    python benchmarks/estimator.py uci curves theory shown --uci DIR
 
 Without a name all parts but `uci` run, in about twenty minutes on one core. `uci` needs a folder with
 `uci_splits_0_9.npz`, which holds `<set>.X`, `<set>.y` and the packed bits `<set>.test` of each published split.
@@ -51,7 +52,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from firststep.arrays import gradient_step
-from firststep.diagnose import curve, measure
+from firststep.diagnose import curve, diagnose, measure
 from firststep.estimator import OneStepClassifier, OneStepRegressor, selection, step
 from firststep.estimator import options as estimator_options
 from firststep.gaussian import function
@@ -814,6 +815,53 @@ def theory_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def shown(quick: bool, only: Sequence[str] = (), folder: Path | None = None) -> Iterator[Row]:
+    """What a diagnosis of at most 1000 rows shows of the theory, beside what it measures; three folds, no repeats."""
+    for name, load in list((curve_tables(folder) | HELD_OUT).items())[: 2 if quick else None]:
+        try:
+            inputs, targets = load()
+        except ImportError as missing:
+            print(f"{name}: left out ({missing})")
+            continue
+        kept = np.random.default_rng(0).permutation(len(inputs))[:1000]
+        with warnings.catch_warnings(), threadpool_limits(limits=1):
+            warnings.simplefilter("ignore")
+            found = diagnose(inputs[kept], targets[kept], repeats=1, folds=3)
+        silence = next((note for note in found.notes if note.startswith("the theory")), "")
+        for model, words in (("random_features", "random features"), ("one_step", "with steps")):
+            told = found.predicted.get(model)
+            yield {
+                "part": "shown",
+                "data": name,
+                "n": len(kept),
+                "d": found.n_inputs,
+                "model": words,
+                "error": found.measured[model].value,
+                "stderr": found.measured[model].stderr,
+                "told": math.nan if told is None else told.value,
+                "why": silence,
+            }
+
+
+def shown_table(rows: list[Row]) -> str:
+    """Measured and shown errors, or why the theory is silent."""
+    lines = ["| data | n | d | random features | with steps | theory |", "| --- " * 6 + "|"]
+    chosen = [row for row in rows if row["part"] == "shown"]
+    pairs = list(zip(chosen[::2], chosen[1::2], strict=True))
+    for still, moved in pairs:
+        theory = (
+            still["why"] if not math.isfinite(still["told"]) else f"{still['told']:.3g}, {moved['told']:.3g}"
+        )
+        cells = " | ".join(_cell(row, math.nan) for row in (still, moved))
+        lines.append(f"| {still['data']} | {still['n']} | {still['d']} | {cells} | {theory} |")
+    away = [abs(row["told"] / row["error"] - 1) for row in chosen if math.isfinite(row["told"])]
+    lines.append(
+        f"\nShown on {len(away) // 2} of {len(pairs)} tables, where it is off by {np.median(away):.0%} (median) and "
+        f"{max(away):.0%} (at most)."
+    )
+    return "\n".join(lines)
+
+
 SIZE_CODE = """
 import json, re, sys, time
 import numpy as np
@@ -852,6 +900,38 @@ def size(quick: bool, only: Sequence[str] = ()) -> Iterator[Row]:
         } | json.loads(done.stdout)
 
 
+DIAGNOSE_CODE = """
+import json, resource, sys, time
+import numpy as np
+start = time.monotonic()
+from firststep import diagnose
+n, d = map(int, sys.argv[1:])
+rng = np.random.default_rng(0)
+inputs = rng.standard_normal((n, d))
+targets = np.tanh(2 * inputs[:, 0]) + 0.3 * rng.standard_normal(n)
+found = diagnose(inputs, targets, curve=True)
+used = resource.getrusage(resource.RUSAGE_SELF)
+seconds = used.ru_utime + used.ru_stime
+told = {"seconds": seconds, "wall": time.monotonic() - start, "error": found.measured["one_step"].value}
+print(json.dumps(told))
+"""
+
+
+def diagnosis(quick: bool, only: Sequence[str] = ()) -> Iterator[Row]:
+    """Time of a diagnosis with its curve, imports included, in a process of its own with one thread."""
+    for n, d in ((400, 4), (200_000, 20), (500, 3000))[: 1 if quick else None]:
+        command = [sys.executable, "-c", DIAGNOSE_CODE, str(n), str(d)]
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        yield {
+            "part": "diagnosis",
+            "data": "tanh(2x), noise 0.3",
+            "n": n,
+            "d": d,
+            "model": "diagnose",
+        } | json.loads(done.stdout)
+
+
 PARTS = {
     "single-index": ("Single-index data", single_index),
     "real": ("Real data", real),
@@ -859,8 +939,10 @@ PARTS = {
     "reuse": ("What is claimed of the error, and what is true", reuse),
     "classes": ("Share of wrong classes, and log-loss", classes),
     "size": ("Time and memory", size),
+    "diagnosis": ("Processor seconds of a diagnosis with its curve, one thread", diagnosis),
     "curves": ("Learning curves: predicted from fewer rows, measured on all", curves),
     "theory": ("The theory with a table's covariance against networks on that table", theory),
+    "shown": ("What a diagnosis shows of the theory", shown),
     "uci": ("UCI sets: test RMSE over the published splits 0–9", uci),
 }
 
@@ -994,6 +1076,8 @@ def page(rows: list[Row]) -> str:
         "size": lambda: size_table(rows),
         "curves": lambda: curves_table(rows),
         "theory": lambda: theory_table(rows),
+        "shown": lambda: shown_table(rows),
+        "diagnosis": lambda: table(rows, "diagnosis").replace("**", ""),
     }
     parts = [
         f"Errors are mean squared test errors over the variance of the target, ± one standard error; width {WIDTH} "
@@ -1001,8 +1085,8 @@ def page(rows: list[Row]) -> str:
     ]
     for part, (title, _) in PARTS.items():
         if any(row["part"] == part for row in rows):
-            shown = drawn[part]() if part in drawn else table(rows, part)
-            parts.append(f"### {title}\n\n`python benchmarks/estimator.py {part}`\n\n{shown}\n")
+            body = drawn[part]() if part in drawn else table(rows, part)
+            parts.append(f"### {title}\n\n`python benchmarks/estimator.py {part}`\n\n{body}\n")
         if part == "single-index" and any(row["part"] == part for row in rows):
             parts.append(f"### One step against the best of the others\n\n{runner_up(rows)}\n")
         if part == "real" and any(row["part"] == part for row in rows):
@@ -1036,7 +1120,7 @@ def main() -> None:
         if not options.model:
             # A part that runs anew keeps nothing of what it was.
             found = {key: row for key, row in found.items() if row["part"] != part}
-        more = {"folder": options.uci} if part in ("uci", "curves", "theory") else {}
+        more = {"folder": options.uci} if part in ("uci", "curves", "theory", "shown") else {}
         for row in PARTS[part][1](options.quick, options.model, **more):
             found[_key(row)] = row
             # Written as it goes: an interrupted run keeps what it has.

@@ -538,6 +538,9 @@ def test_a_trend_weighs_what_the_equivalent_says_against_what_was_seen() -> None
     # The bar is that of the samples, and grows where both disagree.
     at_once = trend(0.1 * log2, 0.1).at(400)
     assert at_once.bar == pytest.approx(1.645 * 0.01 * 0.5)
+    path = KnownPath(200, 0.5, 0.0)
+    apart = Trend([path, path], [[path, path]], 400)  # type: ignore[list-item]
+    assert apart.at(400).bar == pytest.approx(1.3 * 1.645 * 0.01 * 0.5 / math.sqrt(2))
     assert trend(0.5, 0.1).at(800).bar > 5 * trend(0.1 * log2, 0.1).at(800).bar
     assert trend(0.1, 0.1).at(800).in_sight
     assert not trend(0.6, 0.1).at(800).in_sight

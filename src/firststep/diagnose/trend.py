@@ -17,6 +17,8 @@ EVEN, OVER, LARGEST_SHARE = 0.1, 0.2, 0.75
 TAKEN_BACK = 0.5
 # The curve's own error: a share of the difference of both, and of the square of the fall.
 DISAGREEMENT, BEND = 0.5, 1.0
+# The bar is wider by this where parts of the samples teach each other: features then change with their number.
+TAUGHT = 1.3
 # A fall in the logarithm of the error from which on the answer is called out of sight, and so few samples.
 FARTHEST_FALL, FEWEST = 0.35, 60
 
@@ -71,7 +73,7 @@ class Trend:
         change, own = self._change(n_samples, even)
         value = self.now * math.exp(change)
         dim = change < -FARTHEST_FALL or any(ends for _, ends in parts) or self.used < FEWEST
-        bar = NINE_OF_TEN * math.hypot(spread, own)
+        bar = NINE_OF_TEN * math.hypot(spread, own) * (TAUGHT if len(self.paths) > 1 else 1.0)
         return Expected(value, value * bar, in_sight=not (dim and n_samples > self.used))
 
     def _change(self, n_samples: int, even: float) -> tuple[float, float]:

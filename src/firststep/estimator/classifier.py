@@ -17,7 +17,7 @@ class OneStepClassifier(ClassifierMixin, OneStep):  # type: ignore[misc]
     """Classification by ridge regression on -1 and 1, on random features that have taken a step towards the classes.
 
     **When to use it, and when not.** Use it where `OneStepRegressor` would be used and the target is a class: on the
-    ten digits it is wrong on 2.9 % with a log-loss of .107, where boosting has 2.8 % and .104 and logistic regression
+    ten digits it is wrong on 2.9 % with a log-loss of .106, where boosting has 2.8 % and .104 and logistic regression
     3.4 % and .111. Do not use it where the classes are divided by a plane: on the breast cancers logistic regression
     is wrong on 2.7 %, and this on 3.3 %. Probabilities are calibrated on outputs of samples that were left out.
 
