@@ -378,12 +378,17 @@ def main() -> None:
         command.add_argument("--seed", type=int, required=True, help="of the list of problems")
         if name == "simulate":
             command.add_argument("--problems", type=int, default=100, help="how many (default: 100)")
+            command.add_argument(
+                "--predicted", action="store_true", help="leave out those that the theory refuses in words"
+            )
     telling = commands.add_parser("report")
     telling.add_argument("--seed", type=int, action="append", help="only this one; may be repeated")
     arguments = parser.parse_args()
     if arguments.command == "simulate":
         kind, seed = arguments.kind, arguments.seed
         cases = [case(kind, seed, index) for index in range(arguments.problems)]
+        if arguments.predicted:
+            cases = [each for each in cases if not isinstance(predicted(each), str)]
         simulate(kind, seed, cases, draws_path(kind, seed))
     elif arguments.command == "follow":
         follow(arguments.kind, arguments.seed)
