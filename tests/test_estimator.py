@@ -426,6 +426,21 @@ def test_steps_are_judged_by_samples_that_had_no_part_in_them() -> None:
     np.testing.assert_allclose(found[0, ~inside], targets[~inside] - told, atol=1e-10)
 
 
+def test_the_folds_have_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, targets = draw(200)
+    taken = OneStepRegressor(**SMALL).fit(inputs, targets)
+    assert taken.n_steps_ > 0
+    assert taken.loo_path_["how"].endswith("then 5 folds")
+    ratio = taken.loo_path_["gain"] / taken.loo_path_["gain_stderr"]
+    monkeypatch.setattr(selection_module, "TAKEN", 1.01 * ratio)
+    refused = OneStepRegressor(**SMALL).fit(inputs, targets)
+    assert refused.n_steps_ == 0
+    still = OneStepRegressor(step_size=0, **SMALL).fit(inputs, targets)
+    np.testing.assert_allclose(refused.predict(inputs), still.predict(inputs), rtol=1e-10)
+    monkeypatch.setattr(selection_module, "TAKEN", 0.99 * ratio)
+    assert OneStepRegressor(**SMALL).fit(inputs, targets).n_steps_ > 0
+
+
 @pytest.mark.parametrize(("count", "penalty"), [(30, 0.1), (90, 0.1), (30, 1e-30)])
 def test_one_ridge_by_cholesky_is_that_of_all_ridges(count: int, penalty: float) -> None:
     rng = np.random.default_rng(0)
