@@ -42,7 +42,7 @@ BELIEVED, WIDEST = 0.15, 0.25
 # Above this many inputs or samples for each input the theory is not asked: it would take long, or say nothing.
 THEORY_INPUTS = 1500
 # Work of the theory without a step and with one, and of the curve, in fits.
-THEORY_PARTS, CURVE_PARTS = (4, 8), 8
+THEORY_PARTS, CURVE_PARTS = (4, 8), 12
 
 
 def diagnose(
