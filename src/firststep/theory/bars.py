@@ -11,10 +11,11 @@ from firststep.theory.sectors import degree_shares, directions
 # Relative errors beyond the orders that are kept, from problems of the calibration's first seeds (docs/calibration.md):
 # of 1/n, 1/N and 1/n0; of 1/d; of 1/d in what the degrees above the first change, without a spike and with one; of the
 # first degree left out; of the labels' kurtosis over n0; of a row's share along one special direction; of the moments
-# of N readouts; of 1/n, 1/N and 1/n0 in what is much smaller than the labels, and between which ratios of the two.
+# of N readouts; of 1/n, 1/N and 1/n0 in what is much smaller than the labels, and between which ratios of the two; of
+# the eigenvalues' mean square over d.
 BAR_SAMPLES, BAR_DIM, BAR_DEGREES, BAR_SPIKE, BAR_NEXT, BAR_TAILS = 1.7, 0.6, 2.1, 10.0, 0.43, 0.34
 BAR_SPECIAL, BAR_READOUT = 1.3, 0.85
-BAR_SMALL, SMALL_RATIOS = 2.5, (4.0, 30.0)
+BAR_SMALL, SMALL_RATIOS, BAR_SPECTRUM = 2.5, (4.0, 30.0), 1.5
 # Degrees whose moments of the readout are looked at.
 READOUT_DEGREES, READOUT_SPACING = (2, 3), 0.5
 # Share of the second degree from which on the bar looks at what the degrees change, and the bar that asks for words.
@@ -45,6 +46,20 @@ def small_error_variance(problem: Problem, sizes: Sizes, test_error: Array) -> A
     low, high = SMALL_RATIOS
     beyond = np.clip(problem.label_variance / np.maximum(test_error, 1e-300), low, high) - low
     return np.asarray((BAR_SMALL * beyond / smallest) ** 2)
+
+
+def spectrum_variance(problem: Problem, sizes: Sizes) -> float:
+    """Square of what an uneven spectrum may make errors be off by: few of its directions matter.
+
+    Examples
+    --------
+    >>> spectra = ("isotropic", "levels(0.3, 1.7)", "power(1)")
+    >>> problems = [Problem("tanh", "h1", inputs=inputs) for inputs in spectra]
+    >>> [round(spectrum_variance(problem, Sizes(1000, 500, 750)) ** 0.5, 4) for problem in problems]
+    [0.0, 0.0045, 0.0534]
+    """
+    covariance = problem.covariance(sizes.dim)
+    return 0.0 if covariance.isotropic else (BAR_SPECTRUM * covariance.moment(2) / sizes.dim) ** 2
 
 
 def readout_scatter(problem: Problem, sizes: Sizes) -> float:

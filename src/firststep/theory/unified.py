@@ -28,6 +28,7 @@ from firststep.theory.bars import (
     relative_change,
     size_variance,
     small_error_variance,
+    spectrum_variance,
     wide_bar_note,
 )
 from firststep.theory.coefficients import (
@@ -662,15 +663,17 @@ def finite_size_bars(
         + \Big(e\,\frac{\min(n, N)}{D_{P+1}}\Big)^2
         + \Big(f\,\frac{E y^4}{n_0 (E y^2)^2}\Big)^2 + h^2\epsilon^2 + \omega^2\tau^2
         + \Big(\frac{k}{\min(n, N, n_0)}\Big(\frac{E y^2}{L} - 4\Big)_+\Big)^2
+        + \Big(\frac{l}{d}\int m^2\,\mathrm d\mu\Big)^2
 
     L_P is the error with P degrees, omega the spike, epsilon what a row has along one special direction beyond 1/d, tau
-    the scatter of the readout's moments (`readout_scatter`). The numbers a … k are empirical.
+    the scatter of the readout's moments (`readout_scatter`); the last term is
+    of inputs with a covariance alone. The numbers a … l are empirical.
     """
     moments = label_moments(problem.teacher, problem.noise_variance)
     kurtosis = float(moments.second[-1, -1]) / moments.square**2 if moments.square > 0 else 0.0
     tails = (BAR_TAILS * kurtosis / sizes.n_step_samples) ** 2
     common = size_variance(sizes, way.highest) + tails * (steps > 0)
-    common = common + small_error_variance(problem, sizes, errors[:, 1])
+    common = common + small_error_variance(problem, sizes, errors[:, 1]) + spectrum_variance(problem, sizes)
     change = np.zeros_like(errors)
     if way.highest > 1 and degree_shares(sizes, 2)[1] > BAR_LOOKS:
         try:
