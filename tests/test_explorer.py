@@ -49,6 +49,7 @@ from firststep.explorer.state import (
     choices,
     exponents,
     ladders,
+    spectra_toml,
 )
 from firststep.setting import FIELDS, OutsideTheoryWarning
 from firststep.store import open_store
@@ -362,6 +363,52 @@ def test_the_second_step_is_the_prediction(client: Client) -> None:
     keys = [line["key"] for line in found["overlaps"]["lines"]]
     assert keys == ["top1_t1", "top1_t2", "top2_t1", "top2_t2"]
     assert "lowers the test error" in found["positions"][-1]["text"]["told"]
+
+
+@pytest.mark.parametrize("of", ["features", "weights"])
+def test_with_a_second_step_the_spectrum_is_the_one_after_both(of: str) -> None:
+    state = State(**SMALL | {"teacher": "t1 + t1*t2", "step_exponent": 0.35, "next_step_exponent": 0.5})
+    solved = views.solve_spectrum(state.model_dump(), of, exact=False)
+    found = views.draw_spectrum(state, of, solved, draft=False)
+    expected = predict_spectrum(
+        state.problem, state.sizes, step_exponent=0.35, next_step_exponents=0.5, of=of, points=120
+    )
+    assert (solved["final"], found["steps"], found["said"]) == (True, 2, "")
+    assert found["edges"] == pytest.approx(expected.edges, rel=1e-4)
+    assert [10 ** spike["at"] for spike in found["outliers"]] == pytest.approx(
+        [outlier.eigenvalue for outlier in expected.outliers], rel=1e-6
+    )
+    # The direction of the first step, and the one that only the second sees.
+    seen = [{entry["name"]: entry["value"] for entry in spike["overlaps"]} for spike in found["outliers"]]
+    assert seen[0]["t₁"] > 0.4
+    assert max(spike.get("t₂", 0) for spike in seen[1:]) > 0.02
+
+
+def test_a_moving_second_slider_gets_what_is_final_at_once(client: Client) -> None:
+    moving = {"x-firststep-quality": "draft"}
+    asked = SMALL | {"step_exponent": 0.35, "next_step_exponent": 0.5}
+    found = client.get("/api/spectrum/weights", params=asked, headers=moving).json()
+    assert (found["steps"], found["draft"]) == (2, False)
+    # Once the second step is taken away the spectrum is that of one.
+    del asked["next_step_exponent"]
+    alone = client.get("/api/spectrum/weights", params=asked, headers=moving).json()
+    assert (alone["steps"], alone["draft"]) == (1, True)
+    assert alone["outliers"][0]["at"] < found["outliers"][0]["at"]
+
+
+def test_where_two_steps_have_no_spectrum_the_first_ones_is_shown_with_the_reason(client: Client) -> None:
+    asked = SMALL | {"inputs": "power(0.5)", "step_exponent": 0.3}
+    alone = client.get("/api/spectrum/weights", params=asked).json()
+    found = client.get("/api/spectrum/weights", params=asked | {"next_step_exponent": 0.3}).json()
+    assert (found["steps"], found["outliers"]) == (1, alone["outliers"])
+    assert "isotropic inputs" in found["said"]
+    assert alone["said"] == ""
+
+
+def test_spectra_of_drawn_networks_have_both_steps() -> None:
+    state = State(n_samples=80, step_exponent=0.3, next_step_exponent=0.4)
+    (cell,) = parse(spectra_toml(state, 2)).sweep.next_step_size
+    assert cell == pytest.approx(80**0.4)
 
 
 def test_a_second_step_is_simulated_and_kept(tmp_path: Path) -> None:
@@ -944,6 +991,15 @@ def test_the_static_version(tmp_path: Path) -> None:
         assert not any(spectrum["draft"] for spectrum in spectra["spectra"])
         assert len(parts[f"network-{p}"]["readout"]) == 9
         assert parts[f"critical-{p}-0"]["critical"]
+    # The second step, with its spectra, for the preset that has one.
+    assert not any(name.startswith("second-0") for name in parts)
+    second = parts["second-2-0"]
+    assert [len(second["nearest"]), len(second["steps"])] == [len(exponents()), 2]
+    assert second["steps"][1][0]["state"]["step_exponent"] == 0.5
+    both = parts["both-features-2-0"]
+    assert both["spectra"][1][2]["steps"] == 2
+    assert both["spectra"][1][2]["state"]["next_step_exponent"] == 0.5
+    assert [both["nearest_next"][0], both["nearest_next"][-1]] == [0, 2]
 
 
 def test_the_page_is_one_script_without_names_that_meet() -> None:

@@ -362,9 +362,19 @@ def test_a_second_step_is_added_moved_and_taken_away(page: Watched) -> None:
     assert not any("api/second" in url for url in page.asked[asked:])
     page.page.click("[data-second=overlaps]")
     assert page.page.locator("#chart-second path.overlap").count() == 4
+    # The spectrum after both steps is asked for once it is seen.
+    assert not any("api/spectrum/features" in url and "next_step" in url for url in page.asked)
     page.page.click("#view-second [data-beside=spectrum]")
     assert page.page.is_visible("#view-spectrum")
+    page.until("document.getElementById('spectrum-at').textContent === 'after both steps'")
+    page.until("document.getElementById('weights-at').textContent === 'after both steps'")
+    for view in ("errors", "spectrum"):
+        inside = (
+            f"(node => node.scrollWidth <= node.clientWidth)(document.querySelector('#view-{view} header'))"
+        )
+        assert page.page.evaluate(inside)
     page.page.click("#second-on")
+    page.until("document.getElementById('spectrum-at').textContent === ''")
     assert not page.page.is_visible("#second-line")
     page.page.wait_for_selector("#chart-spectrum .spike-dot")
     # No theory of the spectrum for steps by the gradient's sign: words, and nothing in the console.
@@ -623,6 +633,17 @@ def test_the_static_version_opens_from_a_file(browser: Any, tmp_path: Path) -> N
     assert page.page.input_value("#teacher") == "h1 + h2/sqrt(2)"
     page.page.locator("#view-network").scroll_into_view_if_needed()
     page.page.wait_for_selector("#chart-after .slope")
+    # A second step where the preset has one, with its spectra.
+    assert page.page.is_hidden("#second-on")
+    page.page.select_option("#preset", "2")
+    page.page.wait_for_selector("#chart-second path.theory")
+    page.until("document.getElementById('told-second').textContent.includes('the test error')")
+    page.page.click("#view-second [data-beside=spectrum]")
+    page.until("document.getElementById('spectrum-at').textContent === 'after α = 0.50, α₂ = 0.50'")
+    page.page.select_option("#preset", "1")
+    page.page.wait_for_timeout(500)
+    page.settle()
+    assert page.page.is_hidden("#view-second")
     # Its cards speak of what it has.
     page.page.click("#tour-start")
     told = []

@@ -13,13 +13,23 @@ from firststep.explorer import views
 from firststep.explorer.pages import SCRIPTS, page_text, palette
 from firststep.explorer.pool import Pool
 from firststep.explorer.service import Service, finite
-from firststep.explorer.state import PRESETS, State, choices, exponents
+from firststep.explorer.state import PRESETS, State, choices, exponents, next_exponents
 
-# Values of n and of the ridge, as factors of a preset's own, and every how many positions a spectrum is computed.
+# Values of n and of the ridge, as factors of a preset's own; every how many positions of the step slider a spectrum is
+# computed; and, for presets with a second step, of which there is one n, every how many of the first slider there is
+# one, and every how many of the second the spectrum after both.
 GRIDS: dict[str, dict[str, Any]] = {
-    "small": {"n": (1.0,), "ridge": (1.0,), "every": 15, "presets": 2},
-    "full": {"n": (1.0, 1e2), "ridge": (0.1, 1.0, 10.0), "every": 3, "presets": len(PRESETS)},
+    "small": {"n": (1.0,), "ridge": (1.0,), "every": 15, "second": (60, 15), "presets": (0, 1, -1)},
+    "full": {
+        "n": (1.0, 1e2),
+        "ridge": (0.1, 1.0, 10.0),
+        "every": 3,
+        "second": (5, 5),
+        "presets": range(len(PRESETS)),
+    },
 }
+# Seconds that one answer may take.
+PATIENCE = 600.0
 # Curves are left out where the theory gives none.
 FAILURES = (ArithmeticError, RuntimeError, ValueError, MemoryError)
 
@@ -85,7 +95,7 @@ def bundle() -> str:
 
 async def _parts(grid: dict[str, Any], workers: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
     """The answers of the server for every place that the page can go to, by name."""
-    names = list(PRESETS)[: grid["presets"]]
+    names = [list(PRESETS)[place] for place in grid["presets"]]
     states = [State(**PRESETS[name]) for name in names]
     offered = choices() | {
         "presets": [
@@ -96,22 +106,24 @@ async def _parts(grid: dict[str, Any], workers: int, progress: Callable[[int, in
         "start": {key: grid[key].index(1.0) for key in ("n", "ridge")},
         "grids": [
             {
-                "n_samples": [state.n_samples * factor for factor in grid["n"]],
+                "n_samples": [state.n_samples * factor for factor in _factors(state, grid)],
                 "ridge": [float(f"{state.ridge * factor:.6g}") for factor in grid["ridge"]],
             }
             for state in states
         ],
     }
     parts: dict[str, Any] = {"choices": offered}
-    total, done = len(states) * (1 + len(grid["n"]) * (len(grid["ridge"]) + 3)), 0
-    pool = Pool(workers, views.warm_up, time_limit=600.0)
+    total = sum(_count(state, grid) for state in states)
+    done = 0
+    pool = Pool(workers, views.warm_up, time_limit=PATIENCE)
     pool.start()
-    service = Service(pool)
+    # Nobody waits: a busy machine must not leave drafts in the page.
+    service = Service(pool, refining_limit=PATIENCE)
     # A refinement's own time limit must not pass while it waits for its turn.
     turns = asyncio.Semaphore(workers)
     try:
         for p, state in enumerate(states):
-            async for name, part in _preset(service, state, offered["grids"][p], grid["every"], turns):
+            async for name, part in _preset(service, state, offered["grids"][p], grid, turns):
                 parts[name.format(p)] = part
                 progress(done := done + 1, total)
     finally:
@@ -120,22 +132,83 @@ async def _parts(grid: dict[str, Any], workers: int, progress: Callable[[int, in
     return parts
 
 
+def _factors(state: State, grid: dict[str, Any]) -> tuple[float, ...]:
+    """Factors of a preset's n."""
+    factors: tuple[float, ...] = grid["n"] if state.next_step_exponent is None else (1.0,)
+    return factors
+
+
+def _count(state: State, grid: dict[str, Any]) -> int:
+    """Parts of a preset."""
+    each = len(grid["ridge"]) + 3 + (0 if state.next_step_exponent is None else 3)
+    return 1 + len(_factors(state, grid)) * each
+
+
 async def _preset(
-    service: Service, state: State, grid: dict[str, Any], every: int, turns: asyncio.Semaphore
+    service: Service, state: State, grid: dict[str, Any], how: dict[str, Any], turns: asyncio.Semaphore
 ) -> Any:
     """Names, with a gap for the preset's number, and what belongs to them."""
     yield "network-{}", await service.network_for(state)
     for i, n in enumerate(grid["n_samples"]):
-        at = state.model_copy(update={"n_samples": n})
+        whole = state.model_copy(update={"n_samples": n})
+        at = whole.model_copy(update={"next_step_exponent": None})
         for j, ridge in enumerate(grid["ridge"]):
             there = at.model_copy(update={"ridge": ridge})
             yield f"curves-{{}}-{i}-{j}", await service.curves_for(there, "exact")
         for of in ("features", "weights"):
-            yield f"spectra-{of}-{{}}-{i}", await _spectra(service, at, of, every, turns)
+            yield f"spectra-{of}-{{}}-{i}", await _spectra(service, at, of, how["every"], turns)
         try:
             yield f"critical-{{}}-{i}", await service.critical_for(at)
         except FAILURES:
             yield f"critical-{{}}-{i}", {"critical": []}
+        if state.next_step_exponent is None:
+            continue
+        yield f"second-{{}}-{i}", await _second(service, whole, grid["ridge"], how["second"][0], turns)
+        for of in ("features", "weights"):
+            yield f"both-{of}-{{}}-{i}", await _both(service, whole, of, how["second"], turns)
+
+
+def _nearest(count: int, every: int) -> list[int]:
+    """For each of so many positions the nearest of every how many of them, counted."""
+    chosen = range(0, count, every)
+    return [min(range(len(chosen)), key=lambda k: abs(chosen[k] - place)) for place in range(count)]
+
+
+async def _second(
+    service: Service, state: State, ridges: list[float], every: int, turns: asyncio.Semaphore
+) -> dict[str, Any]:
+    """A second step of every size after some first ones, for each ridge."""
+
+    async def one(alpha: float, ridge: float) -> dict[str, Any]:
+        async with turns:
+            return await service.second_for(state.model_copy(update={"step_exponent": alpha, "ridge": ridge}))
+
+    chosen = exponents()[::every]
+    found = await asyncio.gather(*(one(alpha, ridge) for alpha in chosen for ridge in ridges))
+    steps = [found[k : k + len(ridges)] for k in range(0, len(found), len(ridges))]
+    return {"steps": steps, "nearest": _nearest(len(exponents()), every)}
+
+
+async def _both(
+    service: Service, state: State, of: str, every: tuple[int, int], turns: asyncio.Semaphore
+) -> dict[str, Any]:
+    """Spectra after both steps at some positions of both sliders."""
+
+    async def one(alpha: float, later: float) -> dict[str, Any] | None:
+        async with turns:
+            there = state.model_copy(update={"step_exponent": alpha, "next_step_exponent": later})
+            try:
+                return await service.spectrum_for(there, of, draft=True)
+            except FAILURES:
+                return None
+
+    first, second = exponents()[:: every[0]], next_exponents()[:: every[1]]
+    found = await asyncio.gather(*(one(alpha, later) for alpha in first for later in second))
+    return {
+        "spectra": [found[k : k + len(second)] for k in range(0, len(found), len(second))],
+        "nearest": _nearest(len(exponents()), every[0]),
+        "nearest_next": _nearest(len(next_exponents()), every[1]),
+    }
 
 
 async def _spectra(

@@ -22,13 +22,15 @@ KEPT_CURVES, KEPT_SPECTRA, KEPT_FRAMES = 256, 2048, 256
 MOST_AHEAD = 4
 # Seconds without a request after which something is computed ahead.
 QUIET = 0.6
-# Seconds that a spectrum may be refined.
+# Seconds that a spectrum may be refined for a page.
 REFINING_LIMIT = 25.0
 # What a moving slider waits for goes first, then what is drawn at rest, then what only the store knows, and last what
 # nobody has asked for yet.
 URGENT, NORMAL, LAST, AHEAD = range(4)
 # Curves: unchecked and interpolated; checked and interpolated, where exact ones take long; as `predict`.
 QUALITIES = ("draft", "fair", "exact")
+# What both step sliders set.
+STEPS = ("step_size", "step_exponent", "next_step_exponent")
 # Points that one process then solves before it looks for what is more urgent.
 SLOW_POINTS = 4
 
@@ -102,10 +104,19 @@ class Service:
         For spectra and for curves at rest, in processes that stand back for the former; the same pool if not given.
     background : Pool, optional
         For spectra at rest, and for what somebody may ask next; without it nothing is computed ahead.
+    refining_limit : float
+        Seconds that a spectrum may be refined.
     """
 
-    def __init__(self, pool: Pool, patient: Pool | None = None, background: Pool | None = None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        patient: Pool | None = None,
+        background: Pool | None = None,
+        refining_limit: float = REFINING_LIMIT,
+    ) -> None:
         self.pool, self.patient, self.background = pool, patient or pool, background
+        self.refining_limit = refining_limit
         self.curves = Cache(KEPT_CURVES)
         self.frames = Cache(KEPT_FRAMES)
         self.spectra = Cache(KEPT_SPECTRA)
@@ -216,14 +227,17 @@ class Service:
             # One that is being refined must not keep the next draft waiting.
             pool = self.background or self.patient
             with contextlib.suppress(TimeoutError, ArithmeticError, RuntimeError, MemoryError):
-                async with asyncio.timeout(REFINING_LIMIT):
+                async with asyncio.timeout(self.refining_limit):
                     found = await self.spectra.fetch(
                         key, lambda: self._spectrum(pool, state, of, draft=False, priority=NORMAL)
                     )
         if found is None:
+            # One that takes seconds does not stand in the way of the others.
+            patient = state.next_step_exponent is None or of == "weights"
+            drafting = self.patient if patient else self.background or self.patient
             found = await self.spectra.fetch(
                 _spectrum_key(state, of, "draft"),
-                lambda: self._spectrum(self.patient, state, of, draft=True, priority=URGENT),
+                lambda: self._spectrum(drafting, state, of, draft=True, priority=URGENT),
             )
         return dict(found)
 
@@ -231,11 +245,11 @@ class Service:
         self, pool: Pool, state: State, of: str, *, draft: bool, priority: int
     ) -> dict[str, Any]:
         found = await pool.call(views.solve_spectrum, state.model_dump(), of, not draft, priority=priority)
-        return views.draw_spectrum(state, of, found, draft)
+        return views.draw_spectrum(state, of, found, draft and not found["final"])
 
     async def critical_for(self, state: State) -> dict[str, Any]:
         """Where spikes leave the bulk; nobody waits for it."""
-        content = _key(state.model_dump(exclude={*NOT_IN_SPECTRA, "step_size", "step_exponent"}), "critical")
+        content = _key(state.model_dump(exclude={*NOT_IN_SPECTRA, *STEPS}), "critical")
         pool = self.background or self.patient
         found: dict[str, Any] = await self.spectra.fetch(
             content, lambda: pool.call(views.solve_critical, state.model_dump(), priority=LAST)
@@ -262,10 +276,13 @@ class Service:
         return found
 
     def look_ahead(self, client: str, state: State) -> None:
-        """Compute the spectra at the slider's other positions, nearest first, when the processor is free."""
-        if self.background is None:
+        """Compute the spectra at the slider's other positions, nearest first, when the processor is free.
+
+        Not those after two steps, of which each takes seconds.
+        """
+        if self.background is None or state.next_step_exponent is not None:
             return
-        content = _key(state.model_dump(exclude={*NOT_IN_SPECTRA, "step_size", "step_exponent"}))
+        content = _key(state.model_dump(exclude={*NOT_IN_SPECTRA, *STEPS}))
         before = self._ahead.get(client)
         if before is not None and before.get_name() == content:
             return

@@ -20,8 +20,8 @@ except ImportError as missing:
 # The positions of the step slider are also the grid of the curves, so that moving it needs no new numbers.
 LOWEST, HIGHEST, STEPS = -0.1, 0.5, 61
 LARGEST_N = 1e30
-# Spectra are those of features and weights after the first step and before the readout is fitted.
-NOT_IN_SPECTRA = ("ridge", "next_step_exponent")
+# Spectra are those of features and weights before the readout is fitted.
+NOT_IN_SPECTRA = ("ridge",)
 # Positions of the second step's slider: every second one of the first step's.
 SECOND_EVERY = 2
 # Teachers of several directions that the page offers by name.
@@ -127,7 +127,7 @@ class State(_Setting):  # type: ignore[valid-type, misc]
         problem = Problem(**self.setting)
         if problem.label_variance < NEGLIGIBLE:
             raise ValueError(
-                f"the teacher {problem.teacher.spec} is constant and there is no noise: nothing to fit"
+                f"the teacher {problem.teacher.label} is constant and there is no noise: nothing to fit"
             )
         return problem
 
@@ -179,6 +179,13 @@ class State(_Setting):  # type: ignore[valid-type, misc]
     def eta(self) -> float:
         """eta = n0^alpha."""
         return float(self.sizes.step_size(self.step_exponent))
+
+    @property
+    def next_eta(self) -> float | None:
+        """The second step's size, if there is one."""
+        return (
+            None if self.next_step_exponent is None else float(self.sizes.step_size(self.next_step_exponent))
+        )
 
     def without_step(self) -> dict[str, Any]:
         """What the curves depend on: everything but the position on them, and what comes after the step."""
@@ -351,9 +358,11 @@ def spectra_toml(state: State, replicas: int) -> str:
     >>> parse(spectra_toml(State(), 4)).spectra.replicas
     4
     """
+    second = [] if state.next_eta is None else [f"next_step_size = {state.next_eta!r}"]
     lines = [
         *_toml_head(state),
         f"step_size = {float(state.eta)!r}",
+        *second,
         f"ridge = {float(state.ridge)!r}",
         "",
         "[spectra]",

@@ -298,7 +298,11 @@ def _follower(of: str) -> Any:
 def solve_spectrum(
     state: Mapping[str, Any], of: str, exact: bool, points: int = DENSITY_POINTS
 ) -> dict[str, Any]:
-    """Density and outliers of the features or the weights: at the usual resolution, or refined until it settles."""
+    """Density and outliers of the features or the weights: at the usual resolution, or refined until it settles.
+
+    After two steps there is one resolution, so that every answer is final. Where that theory does not know the
+    problem the spectrum is that after the first step, and `said` tells why.
+    """
     from firststep.theory.spectra.spectrum import predict_spectrum
 
     view = State(**state)
@@ -306,7 +310,11 @@ def solve_spectrum(
     unknown = outside(problem, "spectral")
     if unknown:
         raise ValueError(unknown)
-    if exact:
+    said = _unknown_twice(view, of)
+    later = None if said else view.next_eta
+    if later is not None:
+        found = predict_spectrum(problem, view.sizes, view.eta, of=of, points=points, next_step_sizes=later)
+    elif exact:
         found = predict_spectrum(problem, view.sizes, view.eta, of=of, points=points)
     else:
         found = _follower(of).spectrum(problem, view.sizes, view.eta, points)
@@ -318,7 +326,23 @@ def solve_spectrum(
         "atom": found.atom,
         "outliers": [outlier.to_dict() for outlier in found.outliers],
         "step_size": view.eta,
+        "steps": 1 if later is None else 2,
+        "final": exact or later is not None,
+        "said": said,
     }
+
+
+def _unknown_twice(view: State, of: str) -> str:
+    """Why there is no spectrum after the second step that is asked for, in a sentence; nothing where there is one."""
+    from firststep.theory.spectra.two_steps import check_steps
+
+    if view.next_eta is None:
+        return ""
+    try:
+        check_steps(view.problem, view.sizes, 2, of, "structured")
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def solve_critical(state: Mapping[str, Any], count: int = 3) -> dict[str, Any]:
@@ -746,6 +770,24 @@ def _inputs(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 OVERLAP_NAMES = {"h1": "z", "h2": "H₂(z)", "h3": "H₃(z)", "h4": "H₄(z)", "beta": "β"}
+# Of a teacher of several directions, in place of the one that a step sees.
+DIRECTION_NAMES = {"t1": "t₁", "t2": "t₂", "t3": "t₃", "t4": "t₄"}
+
+
+def _overlaps(of: str, outlier: Mapping[str, Any], steps: int) -> list[dict[str, Any]]:
+    """What a spike's singular vector has of the functions and directions that the page names, the most first."""
+    found = outlier["overlaps"]
+    names = (
+        {"beta": "β", "direction": "direction" if steps == 1 else "step 1"}
+        if of == "weights"
+        else OVERLAP_NAMES
+    )
+    if "t1" in found:
+        names = {key: name for key, name in names.items() if key != "beta"} | DIRECTION_NAMES
+    seen = sorted(
+        ((found[key], name) for key, name in names.items() if found.get(key, 0) >= 0.005), reverse=True
+    )
+    return [{"name": name, "text": f"{value:.2f}", "value": short(value, 4)} for value, name in seen]
 
 
 def draw_spectrum(state: State, of: str, found: Mapping[str, Any], draft: bool) -> dict[str, Any]:
@@ -758,7 +800,9 @@ def draw_spectrum(state: State, of: str, found: Mapping[str, Any], draft: bool) 
     x, density = x[keep], density[keep]
     # Per unit of log10 x.
     heights = density * x * math.log(10)
-    names = {"features": "eigenvalues of F Fᵀ/n", "weights": "eigenvalues of W₁ W₁ᵀ"}
+    steps = found["steps"]
+    weights = "W₁ W₁ᵀ" if steps == 1 else "W₂ W₂ᵀ"
+    names = {"features": "eigenvalues of F Fᵀ/n", "weights": f"eigenvalues of {weights}"}
     widest = max([3 * high, *(1.3 * top for top in tops)])
     top_height = float(heights.max()) if len(heights) else 1.0
     pieces = []
@@ -771,18 +815,12 @@ def draw_spectrum(state: State, of: str, found: Mapping[str, Any], draft: bool) 
         )
     outliers = []
     for number, outlier in enumerate(found["outliers"], start=1):
-        wanted = ("beta", "direction") if of == "weights" else tuple(OVERLAP_NAMES)
-        overlaps = [
-            {"name": OVERLAP_NAMES.get(name, name), "text": f"{value:.2f}", "value": short(value, 4)}
-            for name, value in outlier["overlaps"].items()
-            if name in wanted and value >= 0.005
-        ]
         outliers.append(
             {
                 "at": math.log10(outlier["eigenvalue"]),
                 "text": number_text(outlier["eigenvalue"], 4),
                 "over_edge": f"{outlier['over_edge']:.3g}",
-                "overlaps": overlaps,
+                "overlaps": _overlaps(of, outlier, steps),
                 "name": f"spike {number}",
             }
         )
@@ -797,4 +835,6 @@ def draw_spectrum(state: State, of: str, found: Mapping[str, Any], draft: bool) 
         "edge_texts": [number_text(low, 3), number_text(high, 4)],
         "atom": f"{100 * found['atom']:.3g} %" if found["atom"] > 0 else "",
         "outliers": outliers,
+        "steps": steps,
+        "said": found["said"],
     }

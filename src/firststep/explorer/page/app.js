@@ -2,9 +2,9 @@
 
 import { choosePreset, makeControls, makeHistory, refuse, showControls } from "./controls.js";
 import { alsoDrawn, makeCharts } from "./drawings.js";
-import { change, refresh, stopPlaying, watchNetwork } from "./follow.js";
+import { change, refresh, stopPlaying, watchViews } from "./follow.js";
 import { addGuess, makePresentation, makeTasks, makeTour } from "./lessons.js";
-import { byId, indexOf, isNumeric, isStatic, model, query, toast } from "./model.js";
+import { byId, gridAddress, indexOf, isNumeric, isStatic, isTwice, model, query, toast } from "./model.js";
 import { drawInputs, makeInputs } from "./inputs.js";
 import { makeNetwork } from "./network.js";
 import { makeSaving } from "./save.js";
@@ -51,7 +51,7 @@ function makeCopying() {
   byId("copy-now").addEventListener("click", () => copyText(byId("copy-text").textContent, "Copied."));
   byId("copy-close").addEventListener("click", () => dialog.close());
   byId("share").addEventListener("click", () => {
-    const shown = isStatic ? `#${new URLSearchParams({ ...model.from, step_exponent: model.state.step_exponent })}` : query() && `?${query()}`;
+    const shown = isStatic ? `#${gridAddress()}` : query() && `?${query()}`;
     const [page] = location.href.split(/[?#]/);
     copyText(`${page}${shown}`, "Link copied: it restores this view.");
   });
@@ -119,6 +119,8 @@ async function readAddress() {
     model.state = { ...choices.defaults, ...choices.presets[preset].state, n_samples: grid.n_samples[model.from.n], ridge: grid.ridge[model.from.ridge] };
     const alpha = Number(given.step_exponent);
     if (given.step_exponent && choices.exponents.includes(alpha)) model.state.step_exponent = alpha;
+    const later = Number(given.next_step_exponent);
+    if (given.step_exponent && isTwice()) model.state.next_step_exponent = choices.next_exponents.includes(later) && given.next_step_exponent ? later : null;
     return [];
   }
   const known = Object.fromEntries(Object.entries(given).filter(([name]) => name in choices.defaults || name === "step_size"));
@@ -155,7 +157,7 @@ async function start() {
   makePresentation();
   showControls();
   makeHistory();
-  watchNetwork();
+  watchViews();
   refresh(performance.now());
   if (refused.length) {
     byId("message").textContent = `This address says what cannot be shown: ${refused.map((entry) => entry.sentence).join("; ")}.`;

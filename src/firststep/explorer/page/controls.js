@@ -2,8 +2,8 @@
 
 import { drawCurves, drawMarks } from "./drawings.js";
 import { cancelSimulation, change, on, play, startSimulation, stopPlaying } from "./follow.js";
-import { byId, indexOf, isNumeric, isStatic, model, position, query, sameProblem } from "./model.js";
-import { secondOffered, showSecondControls } from "./second.js";
+import { byId, gridAddress, indexOf, isNumeric, isStatic, model, position, query, sameProblem } from "./model.js";
+import { showSecondControls } from "./second.js";
 import { source } from "./sources.js";
 
 const SLIDERS = ["noise_std", "n_samples", "dim_per_sample", "width_per_sample", "step_samples_per_sample", "ridge"];
@@ -109,7 +109,6 @@ function makeStep() {
   byId("alpha-number").addEventListener("change", (event) => typed("step_exponent", event.target, plain(event), { step_size: undefined }));
   byId("eta-number").addEventListener("change", (event) => typed("step_size", event.target, plain(event)));
   byId("next-number").addEventListener("change", (event) => typed("next_step_exponent", event.target, plain(event)));
-  byId("second-on").hidden = !secondOffered();
   byId("play").addEventListener("click", play);
   drawMarks();
 }
@@ -300,8 +299,7 @@ let timer = null;
 export const pausing = { history: false };
 
 function addressNow() {
-  const { state, from } = model;
-  const shown = isStatic ? new URLSearchParams({ ...from, step_exponent: state.step_exponent }).toString() : query();
+  const shown = isStatic ? gridAddress().toString() : query();
   return isStatic ? `#${shown}` : shown ? `?${shown}` : location.pathname;
 }
 

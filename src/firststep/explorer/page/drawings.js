@@ -1,7 +1,7 @@
 // The charts of each view: what is drawn where. Every number comes from elsewhere.
 
 import { Chart, element, widened } from "./charts.js";
-import { byId, indexOf, isStatic, model, position, sameBulk, sameProblem, sameSpectrum, speak } from "./model.js";
+import { byId, indexOf, isStatic, isTwice, model, position, sameBulk, sameProblem, sameSpectrum, speak } from "./model.js";
 
 export const charts = {};
 // What else is drawn with the curves.
@@ -108,7 +108,7 @@ export function drawCurves() {
   speak(`α = ${here.text.alpha}. Test error ${here.text.test}, train error ${here.text.train}.`);
   legend("errors", errorLegend(points));
   legend("learned", [["wanted", "teacher"], ["captured", "captured after the step"], ["random-features", "without a step"]]);
-  legend("weights", [["bulk", "predicted bulk"], ["spike", "predicted spike"], ["theory", "alignment"], ["linear", "its bound r²"], ...(points ? [["simulation", "simulation ± 1 s.e."]] : [])]);
+  legend("weights", [["bulk", "predicted bulk"], ["spike", "predicted spike"], ["theory", isTwice() ? "alignment after step 1" : "alignment"], ["linear", "its bound r²"], ...(points ? [["simulation", "simulation ± 1 s.e."]] : [])]);
 }
 
 function drawErrors(name, here, points) {
@@ -262,14 +262,28 @@ export function drawSpectrum(of) {
     found.outliers.forEach((_, i) => drawSpike(paper, found, i));
     if (!found.outliers.length) paper.note((paper.left + paper.right) / 2, paper.top - 8, "no spike outside the bulk", { "text-anchor": "middle", class: "name" });
   }, `Bulk from ${found.edge_texts[0]} to ${found.edge_texts[1]}. ${spoken}.`);
+  tellSteps(of, found);
   if (of !== "features") return;
-  const elsewhere = isStatic && Math.abs(found.state.step_exponent - model.state.step_exponent) > 1e-9;
-  byId("spectrum-at").textContent = elsewhere ? `α = ${found.state.step_exponent.toFixed(2)}` : "";
   legend("spectrum", [
     ["bulk", found.atom ? `predicted bulk (${found.atom} of the eigenvalues are 0)` : "predicted bulk"],
     ["spike", "predicted spikes, with overlaps²"],
-    ...(histogram ? [[matching ? "histogram" : "histogram-other", matching ? "eigenvalues of four draws" : `eigenvalues of four draws at α = ${histogram.state.step_exponent.toFixed(2)}`]] : []),
+    ...(histogram ? [[matching ? "histogram" : "histogram-other", matching ? "eigenvalues of four draws" : `eigenvalues of four draws at ${whereDrawn(histogram.state)}`]] : []),
   ]);
+}
+
+const whereDrawn = (state) => `α = ${state.step_exponent.toFixed(2)}${isTwice(state) ? `, α₂ = ${state.next_step_exponent.toFixed(2)}` : ""}`;
+
+const apart = (found, name) => Math.abs((found.state[name] ?? 0) - (model.state[name] ?? 0)) > 1e-9;
+
+// After which steps a spectrum is, where that is not plain, and why not after both.
+function tellSteps(of, found) {
+  const name = of === "features" ? "spectrum" : "weights";
+  const elsewhere = isStatic && found.steps && (apart(found, "step_exponent") || apart(found, "next_step_exponent"));
+  const twice = found.steps && isTwice(found.state);
+  const after = found.steps === 2 ? "after both steps" : "after step 1";
+  byId(`${name}-at`).textContent = elsewhere ? `${twice ? "after " : ""}${whereDrawn(found.state)}` : twice ? after : "";
+  byId(`${name}-said`).textContent = found.said;
+  byId(`${name}-said`).hidden = !found.said;
 }
 
 // The first spike's name has the room above the frame; the others stand on the side where nothing is in their way.
@@ -297,6 +311,7 @@ export function noSpectrum(of, reason) {
   const chart = of === "features" ? charts.spectrum : charts.weights;
   model.spectra[of] = null;
   chart.say(`No spectrum here: ${reason}`);
+  tellSteps(of, { state: model.state, said: "" });
   legend(of === "features" ? "spectrum" : "weights", []);
 }
 

@@ -1,7 +1,7 @@
 // From a change of the state to new pictures.
 
 import { drawCurves, drawMarks, drawSpectrum, noSpectrum } from "./drawings.js";
-import { byId, clock, indexOf, isHere, isStatic, model, onGrid, sameBulk, sameButSecond, sameProblem, sameSpectrum } from "./model.js";
+import { byId, clock, indexOf, isHere, isStatic, isTwice, model, onGrid, sameBulk, sameButSecond, sameProblem, sameSpectrum } from "./model.js";
 import { drawNetwork } from "./network.js";
 import { drawSecond, lookUpSecond } from "./second.js";
 import { asker, attempt, order, source } from "./sources.js";
@@ -153,7 +153,7 @@ function lookAround(turn) {
 }
 
 async function lookUpSimulated(turn) {
-  const twice = model.state.next_step_exponent !== null;
+  const twice = isTwice();
   const known = sameProblem(model.simulated?.state, model.state) && (!twice || sameButSecond(model.secondPoints?.state, model.state));
   if (known || model.job?.status === "running") return;
   const asked = { ...model.state };
@@ -167,17 +167,23 @@ async function lookUpSimulated(turn) {
   drawCurves();
 }
 
-// Only while it is in view, since it costs the server some tenths of a second.
-let networkSeen = false;
-export function watchNetwork() {
+// Only while they are in view, since they cost the server some tenths of a second, and the features' spectrum after two
+// steps some seconds.
+const seen = { network: false, spectrum: false };
+function watch(name, look) {
   new IntersectionObserver((entries) => {
-    networkSeen = entries.at(-1).isIntersecting;
-    if (networkSeen) lookUpNetwork();
-  }, { rootMargin: "160px" }).observe(byId("view-network"));
+    seen[name] = entries.at(-1).isIntersecting;
+    if (seen[name]) look();
+  }, { rootMargin: "160px" }).observe(byId(`view-${name}`));
+}
+
+export function watchViews() {
+  watch("network", lookUpNetwork);
+  watch("spectrum", () => model.state && followSpectrum("features", performance.now()));
 }
 
 async function lookUpNetwork() {
-  if (!networkSeen || !model.state || (model.network && sameProblem(model.network.state, model.state))) return;
+  if (!seen.network || !model.state || (model.network && sameProblem(model.network.state, model.state))) return;
   const asked = { ...model.state };
   const found = await source.network().catch(() => null);
   if (!found || !sameProblem(asked, model.state)) return;
@@ -204,6 +210,8 @@ const following = { features: { busy: false, next: null, rest: null }, weights: 
 async function followSpectrum(of, started) {
   const follow = following[of];
   if (!follow.busy && !model.state.step_size && sameSpectrum(model.spectra[of]?.state, model.state)) return;
+  // The other view may just have taken its place.
+  if (of === "features" && isTwice() && !(seen.spectrum && byId("view-spectrum").offsetParent)) return;
   if (follow.busy) {
     follow.next = started;
     return;
@@ -245,6 +253,8 @@ function acceptSpectrum(of, found) {
 // At rest the density is refined until it settles; where that takes too long the draft stays.
 let refining = 0;
 async function exactSpectrum(of) {
+  // The controls may have gone on to one that is not asked for yet.
+  if (!sameSpectrum(model.spectra[of]?.state, model.state)) return;
   refining += 1;
   const found = await source.spectrum(of, "exact").catch(() => null);
   refining -= 1;
@@ -306,7 +316,7 @@ function showSimulation(bar, text) {
   const { job } = model;
   bar.value = job.done;
   if (job.status === "running") text.textContent = `${job.done} of ${job.replicas} replicas, ${Math.round(job.seconds)} s`;
-  const twice = job.state.next_step_exponent !== null;
+  const twice = isTwice(job.state);
   if (job.points && twice) model.secondPoints = { state: job.state, points: job.points };
   if (job.points && !twice) model.simulated = { state: job.state, points: job.points };
   if (twice) drawSecond();

@@ -38,7 +38,10 @@ const same = (a, b, leftOut) =>
 export const sameProblem = (a, b) => same(a, b, ["step_exponent", "next_step_exponent"]);
 export const sameButSecond = (a, b) => same(a, b, ["next_step_exponent"]);
 export const sameSpectrum = (a, b) => same(a, b, model.choices.not_in_spectra);
-export const sameBulk = (a, b) => same(a, b, [...model.choices.not_in_spectra, "step_exponent"]);
+export const sameBulk = (a, b) => same(a, b, [...model.choices.not_in_spectra, "step_exponent", "next_step_exponent"]);
+
+// Whether there is a second step.
+export const isTwice = (state = model.state) => state?.next_step_exponent !== null && state?.next_step_exponent !== undefined;
 
 export function indexOf(alpha) {
   let best = 0;
@@ -66,6 +69,13 @@ export function query(values = model.state) {
     if (value !== null && value !== undefined && String(value) !== String(model.choices.defaults[name] ?? "")) parameters.set(name, value);
   }
   return parameters.toString();
+}
+
+// Where a static page stands.
+export function gridAddress() {
+  const { from, state } = model;
+  const second = isTwice() ? { next_step_exponent: state.next_step_exponent } : {};
+  return new URLSearchParams({ ...from, step_exponent: state.step_exponent, ...second });
 }
 
 // Whether a field of the state is a number.

@@ -2,16 +2,23 @@
 
 import { SVG, dressed, element, pngOf, svgText, text } from "./charts.js";
 import { charts, legends, sample } from "./drawings.js";
-import { model, position, sameButSecond, sameProblem } from "./model.js";
+import { isTwice, model, position, sameButSecond, sameProblem } from "./model.js";
 
 const VIEWS = {
   errors: { title: "Train and test error", charts: () => (model.shown.errors === "parts" ? ["parts"] : ["test", "train"]) },
-  spectrum: { title: "The features' spectrum", charts: () => ["spectrum"] },
+  spectrum: { title: "The features' spectrum", after: () => stepsOf("features"), charts: () => ["spectrum"] },
   learned: { title: "What was learned", charts: () => ["bars", "function"] },
   network: { title: "The network before and after the step", charts: () => ["before", "after", "unfitted", "fitted"] },
   second: { title: "Errors after a second step", charts: () => ["second"] },
-  weights: { title: "The weights", charts: () => ["weights", "alignment"] },
+  weights: { title: "The weights", after: () => stepsOf("weights"), charts: () => ["weights", "alignment"] },
 };
+// After which steps a spectrum is, where there are two.
+const stepsOf = (of) => {
+  const found = model.spectra[of];
+  if (!found || !isTwice(found.state)) return "";
+  return found.steps === 2 ? ` after two steps, α₂ = ${found.state.next_step_exponent.toFixed(2)}` : " after the first step";
+};
+
 // A slide is 16 by 9.
 const WIDTH = 1120;
 const MARGIN = 28;
@@ -52,7 +59,7 @@ function download(blob, name) {
 
 // A view with its title, what it belongs to, and its legend.
 function slide(view) {
-  const { title, charts: names } = VIEWS[view];
+  const { title, after = () => "", charts: names } = VIEWS[view];
   const { facts } = model.curves;
   const here = position().text;
   const style = getComputedStyle(document.documentElement);
@@ -66,7 +73,7 @@ function slide(view) {
   document.body.append(host);
   const outer = element("svg", { xmlns: SVG, "font-family": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif" });
   const back = element("rect", { width: WIDTH, fill: paper }, outer);
-  text(outer, title, { x: MARGIN, y: 42, "font-size": 24, "font-weight": 600, fill: ink });
+  text(outer, `${title}${after()}`, { x: MARGIN, y: 42, "font-size": 24, "font-weight": 600, fill: ink });
   text(outer, `${facts.title}`, { x: MARGIN, y: 66, "font-size": 14.5, fill: soft });
   text(outer, `${facts.sizes}, λ = ${facts.ridge}, α = ${here.alpha}, η = ${here.eta}`, { x: MARGIN, y: 87, "font-size": 14.5, fill: soft });
   let height = 100;

@@ -2,7 +2,7 @@
 
 import { Chart, widened } from "./charts.js";
 import { charts, legend, redrawAll, stageHeight } from "./drawings.js";
-import { byId, isStatic, model, sameButSecond } from "./model.js";
+import { byId, isStatic, isTwice, model, sameButSecond } from "./model.js";
 import { asker, source } from "./sources.js";
 
 // Of the overlaps: the teacher's direction by colour, the vector of the weights by the kind of line.
@@ -13,7 +13,6 @@ const placeOf = (alpha) => {
   return d3.minIndex ? d3.minIndex(grid, (each) => Math.abs(each - alpha)) : grid.reduce((best, each, i) => (Math.abs(each - alpha) < Math.abs(grid[best] - alpha) ? i : best), 0);
 };
 export const nextPlace = () => placeOf(model.state.next_step_exponent);
-const isOn = () => model.state?.next_step_exponent !== null && model.state?.next_step_exponent !== undefined;
 const answered = () => model.second && sameButSecond(model.second.state, model.state);
 
 export function makeSecond(change) {
@@ -31,7 +30,7 @@ export function makeSecond(change) {
   const grid = model.choices.next_exponents;
   Object.assign(slider, { min: 0, max: grid.length - 1, step: 1 });
   slider.addEventListener("input", () => change({ next_step_exponent: grid[slider.value] }));
-  byId("second-on").addEventListener("click", () => change({ next_step_exponent: isOn() ? null : grid[placeOf(0.3)] }));
+  byId("second-on").addEventListener("click", () => change({ next_step_exponent: isTwice() ? null : grid[placeOf(0.3)] }));
   for (const tab of document.querySelectorAll("[data-second]")) tab.addEventListener("click", () => showSecond(tab.dataset.second));
   for (const button of document.querySelectorAll("[data-beside]")) button.addEventListener("click", () => beside(button.dataset.beside));
   beside("second");
@@ -52,15 +51,16 @@ function beside(name) {
 
 export function showSecondControls() {
   const before = document.body.classList.contains("two-steps");
-  document.body.classList.toggle("two-steps", isOn());
+  document.body.classList.toggle("two-steps", isTwice());
   const button = byId("second-on");
-  button.setAttribute("aria-pressed", String(isOn()));
-  button.textContent = isOn() ? "− step 2" : "+ step 2";
-  byId("second-line").hidden = !isOn();
-  byId("told-second").hidden = !isOn();
+  button.hidden = !offered();
+  button.setAttribute("aria-pressed", String(isTwice()));
+  button.textContent = isTwice() ? "− step 2" : "+ step 2";
+  byId("second-line").hidden = !isTwice();
+  byId("told-second").hidden = !isTwice();
   // The slider's panel has become higher or lower.
-  if (before !== isOn()) redrawAll();
-  if (!isOn()) return;
+  if (before !== isTwice()) redrawAll();
+  if (!isTwice()) return;
   const slider = byId("next_step_exponent");
   const alpha = Number(model.state.next_step_exponent);
   if (Number(slider.value) !== nextPlace()) slider.value = nextPlace();
@@ -72,7 +72,7 @@ export function showSecondControls() {
 // At rest: some seconds for a curve, so that a moving hand does not wait for it.
 let busy = false;
 export async function lookUpSecond() {
-  if (!isOn() || answered()) return;
+  if (!isTwice() || answered()) return;
   if (busy) asker.drop("second");
   busy = true;
   const asked = { ...model.state };
@@ -86,7 +86,7 @@ export async function lookUpSecond() {
   if (!found || !sameButSecond(asked, model.state)) return;
   busy = false;
   showWaiting(false);
-  model.second = { ...found, state: asked };
+  model.second = { ...found, state: asked, first: found.state?.step_exponent };
   drawSecond();
 }
 
@@ -95,13 +95,16 @@ function showWaiting(yes) {
   byId("second-progress").hidden = !yes;
 }
 
+// A static page has it after some first steps only: which, where it is not the slider's own.
+const afterWhich = () => (isStatic && Math.abs(model.second.first - model.state.step_exponent) > 1e-9 ? `, after α = ${model.second.first.toFixed(2)}` : "");
+
 const drawnPoints = () => {
   const { secondPoints, state } = model;
   return secondPoints && sameButSecond(secondPoints.state, state) ? secondPoints.points : null;
 };
 
 export function drawSecond() {
-  if (!isOn() || !model.second || !charts.second) return;
+  if (!isTwice() || !model.second || !charts.second) return;
   const { second, state } = model;
   if (second.refusal) {
     charts.second.say(`No theory of a second step here: ${second.refusal}`);
@@ -138,7 +141,7 @@ function drawErrorsAfter(name) {
     key: [panel, points, name],
     moving: (chart) => chart.here(Number(state.next_step_exponent), panel.errors[nextPlace()]),
   });
-  legend("second", [["theory", "theory, two steps"], ["band", "its error bar"], ["one-step", "after the first step alone"], ...(found ? [["simulation", "simulation ± 1 s.e."]] : [])]);
+  legend("second", [["theory", `theory, two steps${afterWhich()}`], ["band", "its error bar"], ["one-step", "after the first step alone"], ...(found ? [["simulation", "simulation ± 1 s.e."]] : [])]);
 }
 
 function drawOverlaps() {
@@ -158,7 +161,8 @@ function drawOverlaps() {
     key: [lines, points],
     moving: (chart) => chart.here(Number(state.next_step_exponent), null),
   });
-  legend("second", [...lines.map((line) => [LINES(line), line.name]), ...(points ? [["simulation", "singular vectors of drawn networks"]] : [])]);
+  legend("second", [...lines.map((line) => [LINES(line), `${line.name}${afterWhich()}`]), ...(points ? [["simulation", "singular vectors of drawn networks"]] : [])]);
 }
 
-export const secondOffered = () => !isStatic || Boolean(model.choices.with_second);
+// A static page has it for the presets that begin with it.
+const offered = () => !isStatic || isTwice(model.choices.presets[model.from.preset].state);

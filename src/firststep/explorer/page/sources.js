@@ -1,6 +1,6 @@
 // Where numbers come from: a server, or files written beforehand.
 
-import { byId, client, indexOf, isStatic, model, query, token } from "./model.js";
+import { byId, client, indexOf, isStatic, isTwice, model, query, token } from "./model.js";
 
 class Asker {
   constructor() {
@@ -59,6 +59,13 @@ async function unpacked(name) {
   return new Response(stream).json();
 }
 
+function afterBoth(of, found) {
+  const second = model.choices.next_exponents.indexOf(model.state.next_step_exponent);
+  const spectrum = found.spectra[found.nearest[indexOf(model.state.step_exponent)]][found.nearest_next[second]];
+  if (!spectrum) throw new Error("not computed for this page");
+  return spectrum;
+}
+
 const files = {
   choices: () => part("choices"),
   curves: async () => {
@@ -68,6 +75,7 @@ const files = {
   },
   spectrum: async (of) => {
     const { preset, n } = model.from;
+    if (isTwice()) return afterBoth(of, await part(`both-${of}-${preset}-${n}`));
     const found = await part(`spectra-${of}-${preset}-${n}`);
     const place = found.nearest[indexOf(model.state.step_exponent)];
     if (place === null) throw new Error("not computed for this page");
@@ -78,9 +86,7 @@ const files = {
   second: async () => {
     const { preset, n, ridge } = model.from;
     const found = await part(`second-${preset}-${n}`);
-    const place = found.nearest[indexOf(model.state.step_exponent)];
-    if (place === null) throw new Error(found.reason);
-    return found.steps[place][ridge];
+    return found.steps[found.nearest[indexOf(model.state.step_exponent)]][ridge];
   },
   finer: () => files.curves(),
   simulated: async () => ({ points: null, second: null }),
