@@ -641,3 +641,13 @@ def test_a_curve_of_a_spike_begins_where_it_leaves():
     assert _leaves(xs, (0.2, 0.3), (0.5, 0.6)) == pytest.approx(0.1)  # not before the last step without it
     assert _leaves(xs, (0.0, 0.1), (0.1, 0.3)) is None
     assert _leaves(xs, (0.4,), (0.1,)) is None
+
+
+def test_functions_keep_their_means_where_the_file_says_so() -> None:
+    for text, centred in ((TEXT, True), (with_changes(("[sizes]", "centred = [false, true]\n[sizes]")), False)):
+        problem = expand(parse(text))[0].problem
+        assert problem.activation.centred == centred
+        assert problem.teacher.centred
+    for wrong in ("[false]", '["no", "no"]'):
+        with pytest.raises(ExperimentError, match="centred"):
+            parse(with_changes(("[sizes]", f"centred = {wrong}\n[sizes]")))

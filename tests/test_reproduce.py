@@ -48,6 +48,7 @@ def test_every_figure_of_the_papers_is_there() -> None:
         "covariance-direction",
         "power-law",
         "giant-step",
+        "mixture",
     }
     assert set(NAMES) == wanted
 

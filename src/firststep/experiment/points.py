@@ -156,7 +156,8 @@ def expand(experiment: Experiment, changes: Mapping[str, Sequence[float]] | None
         described = tuple(chosen.get(field.name, base_problem[field.name]) for field in FIELDS)
         try:
             if described not in problems:
-                problems[described] = Problem(*described)
+                named = {field.name: value for field, value in zip(FIELDS, described, strict=True)}
+                problems[described] = Problem.from_dict(named | {"centred": base_problem["centred"]})
             sizes = resolve_sizes(base_sizes | {name: chosen[name] for name in SIZE_NAMES if name in chosen})
             points.append(_point(problems[described], sizes, chosen))
         except (ValueError, TypeError) as error:

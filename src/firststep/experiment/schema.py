@@ -238,6 +238,13 @@ _Given: type[_Section] = create_model("_Given", __base__=_Section, **_PROBLEM)
 class ProblemSection(_Given):  # type: ignore[valid-type, misc]
     """What is studied: every field of a setting."""
 
+    centred: list[bool] = Field(
+        default_factory=lambda: [True, True],
+        min_length=2,
+        max_length=2,
+        description="whether the mean is taken out of the activation and of the teacher",
+    )
+
 
 class SizesSection(_Section):
     """How many samples, inputs and neurons; any numbers and ratios that determine them."""
@@ -470,7 +477,11 @@ class Experiment(_Section):
         """Stable hash of everything that is computed; titles, texts and figures do not matter."""
         texts = {"title", "description", "reference", "figure", "compare"}
         content = self.model_dump(mode="json", exclude=texts)
-        for section, unsaid in (("problem", _DEFAULTS), ("sweep", dict.fromkeys([*_DEFAULTS, *_LATER]))):
+        centred = {"centred": [True, True]}
+        for section, unsaid in (
+            ("problem", _DEFAULTS | centred),
+            ("sweep", dict.fromkeys([*_DEFAULTS, *_LATER])),
+        ):
             kept = content[section].items()
             content[section] = {n: v for n, v in kept if not (n in unsaid and v == unsaid[n])}
         content["theory"] = [{n: v for n, v in t.items() if n != "only" or v} for t in content["theory"]]
