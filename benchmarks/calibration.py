@@ -36,7 +36,7 @@ FIGURE = HERE.parent / "docs" / "images" / "calibration.svg"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 # Kinds and seeds whose problems were looked at while the theory was made.
-DEVELOPMENT = {(kind, 1) for kind in KINDS} | {("degrees", 2), ("single", 2)}
+DEVELOPMENT = {(kind, 1) for kind in KINDS} | {("degrees", 2), ("single", 2), ("covariance", 2)}
 SIZES = {"half": 0.5, "twice": 2.0}
 # Standard errors beyond which a problem is followed, and draws that a followed size needs at least.
 FOLLOWED, FEWEST_FOLLOWED = 4.0, 12
@@ -258,7 +258,7 @@ def measured(sets: dict[tuple[str, int], dict[str, Any]]) -> str:
 def _groups(kind: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows as a whole and, where dimensions differ much, by dimension."""
     groups = {"": list(rows)}
-    if kind == "degrees":
+    if kind in ("degrees", "covariance"):
         groups |= {f", d ≥ {least}": [r for r in rows if r["sizes"]["dim"] >= least] for least in (30, 300)}
     return groups
 

@@ -6,6 +6,7 @@ import pytest
 from firststep import Problem, Sizes, predict, simulate
 from firststep.setting import covariance
 from firststep.setting.inputs import Alignment, Inputs
+from firststep.simulate import Draw, run_replica
 from firststep.theory.limits.bounds import best_linear_error, best_linear_ridge, linear_ridge
 from firststep.theory.limits.random_features import solve
 from firststep.theory.limits.weights import mean_cosine_squared
@@ -244,3 +245,29 @@ def test_a_power_law_in_1e11_dimensions_is_predicted() -> None:
         for d in (10**9, 10**11)
     ]
     np.testing.assert_allclose(found[0], found[1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("rule", ["gradient", "whitened"])
+def test_rotating_everything_changes_nothing(rule):
+    # The same network, drawn in the eigenbasis by the package and in any other basis here.
+    words = {"inputs": "power(0.7)", "alignment": "eigenvalues", "step_rule": rule}
+    problem, sizes = Problem("relu", "h1 + h2/2", 0.3, **words), Sizes(60, 30, 40)
+    draw, step, ridge = Draw(problem, sizes, 4), 3.0, 0.1
+    eigenvalues = problem.covariance(30).eigenvalues()
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((30, 30)))[0]
+    covariance = (turn * eigenvalues) @ turn.T
+    (before, first), (inputs, labels) = (
+        ((sample * np.sqrt(eigenvalues)) @ turn.T, y) for sample, y in (draw.step_sample(), draw.fit_sample())
+    )
+    weights, activation = draw.weights() @ turn.T, problem.activation
+    output = problem.output_law.scale(sizes.width) * activation(before @ weights.T) @ draw.readout()
+    slopes = activation.derivative(before @ weights.T) * (first - output)[:, None]
+    gradient = draw.readout()[:, None] * (slopes.T @ before) / sizes.n_step_samples
+    if rule == "whitened":
+        gradient = np.linalg.solve(covariance, gradient.T).T
+    features = activation(inputs @ (weights + step * gradient).T)
+    gram = features.T @ features / len(labels) + ridge * np.eye(sizes.width)
+    readout = np.linalg.solve(gram, features.T @ labels / len(labels))
+    wanted = np.mean((features @ readout - labels) ** 2) + ridge * readout @ readout
+    found = run_replica(problem, sizes, [step], [ridge], seed=4)["train_error"][0, 0]
+    assert found == pytest.approx(wanted, rel=1e-9)
