@@ -176,8 +176,8 @@ def solve_frame(state: Mapping[str, Any]) -> dict[str, Any]:
     weights = spiked_weights(problem, sizes, sizes.step_size(np.array(exponents())))
     frame = _teacher(problem)
     cosine = frame["wanted"][1] ** 2 / problem.direction_norm_squared(sizes)
-    # The weights' law is that of steps that the theory knows.
-    known = not outside(problem)
+    # The weights' law is that of steps that the theory knows, on isotropic inputs; others have it in their spectrum.
+    known = not outside(problem) and problem.covariance(sizes.dim).isotropic
     critical = weights.critical_step if known else math.nan
     labels = problem.label_variance
     return frame | {

@@ -228,6 +228,10 @@ function drawFunctions(here) {
 function drawAlignment(here, points) {
   const { curves, state } = model;
   const { alignment } = curves;
+  if (alignment.alignment.every((value) => value === null)) {
+    charts.alignment.say("No curve of the alignment here: a predicted spike has its overlap with β beside it.");
+    return;
+  }
   const draw = (chart) => {
     chart.frame(alignment.x, alignment.y);
     if (alignment.critical !== null) chart.upright(alignment.critical, "threshold", "critical step");
