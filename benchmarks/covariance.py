@@ -114,6 +114,9 @@ def main() -> None:
         print(f"| {name} | " + " | ".join(cells) + f" | {cosine:+.1%} |", flush=True)
         biases += bias.tolist()
         distances += (bias / error).tolist()
+    if not biases:
+        print("\nno draws are saved of these rows: add --draw 8")
+        return
     size, far = np.abs(biases), np.abs(distances)
     print(f"\nbeyond 1 %: {np.mean(size > 0.01):.0%}, beyond 5 %: {np.mean(size > 0.05):.0%}, ", end="")
     print(f"beyond 2 standard errors: {np.mean(far > 2):.0%} of {len(size)} cells; largest {size.max():.1%}")
