@@ -164,3 +164,15 @@ def test_the_bar_grows_with_the_both_steps():
         for found in [predict(CURVED, SIZES, step_exponents=0.35, next_step_exponents=exponent, ridges=0.05)]
     ]
     assert bars[1] > 1.3 * bars[0]
+
+
+def test_the_bar_covers_labels_with_a_heavy_tail():
+    # 16 drawn networks, ridge 0.05: test error after steps of 0.5 and 0.5 with its standard error.
+    problem = Problem("tanh", "h1 + h3/sqrt(6)", noise_std=0.3, rows="sphere")
+    found = predict(problem, SIZES, step_exponents=0.5, next_step_exponents=0.5, ridges=0.05)
+    assert abs(found.test_error[0, 0] - 1.1101) < found.test_error_bar[0, 0] + 0.0075
+    light = predict(
+        problem.replaced(teacher="h1"), SIZES, step_exponents=0.5, next_step_exponents=0.5, ridges=0.05
+    )
+    heavy = found.test_error_bar[0, 0] / found.test_error[0, 0]
+    assert heavy > 1.5 * light.test_error_bar[0, 0] / light.test_error[0, 0]

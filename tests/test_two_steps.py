@@ -19,8 +19,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheory
 
 CURVED = Problem("relu", "t1 + t1*t2", noise_std=0.3, rows="sphere")
 LARGE = Sizes(2000, 1000, 1500)
-# 200 drawn networks (benchmarks/steps.py): exponents, both eigenvalues with standard errors; then, of 16, overlaps of t1
-# and t2 with their vectors.
+# 200 drawn networks (benchmarks/steps.py): exponents, both eigenvalues with standard errors; then, of 16 networks, the
+# overlaps of t1 and t2 with their vectors.
 DRAWN = [
     ((0.34, 0.26), (155.66, 0.19), (5.769, 0.012), (0.639, 0.003), (0.123, 0.009)),
     ((0.34, 0.34), (244.65, 0.26), (10.880, 0.039), (0.661, 0.003), (0.202, 0.006)),

@@ -13,6 +13,7 @@ from firststep.theory import unified
 from firststep.theory.both_steps import Plane, both_steps, plane_geometry
 from firststep.theory.coefficients import Geometry, Resolution, tables_from
 from firststep.theory.equations import answer_at, errors_at, first_guess, residual_of, solve_points
+from firststep.theory.label_law import label_moments
 from firststep.theory.learned import learned_after_one, learned_shares
 from firststep.theory.sectors import degree_shares
 from firststep.theory.spectra.two_steps import TwoStepWeights
@@ -27,9 +28,9 @@ COMPARED = 3
 OUTLIERS = Resolution(1, 0.45, 12)
 # Share of the second degree from which on it has a sector of its own: two coordinates make it costly.
 SECOND_DEGREE = 0.05
-# Relative error of the second step's law, beyond that of one step, for a step of size sqrt(N): what its turn of rows
-# leaves out.
-BAR_SECOND = 0.02
+# Relative error of the second step's law, beyond that of one step, for a step of size sqrt(N) and labels of a Gaussian's
+# kurtosis. It grows with the root of that: single large labels turn rows in ways that no law of them has.
+BAR_SECOND, KURTOSIS = 0.02, 3.0
 
 
 def solve(
@@ -147,7 +148,9 @@ def _two_steps(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest
     flat = np.repeat(steps[:, 0], len(ridges)), np.tile(ridges, len(steps))
     errors = np.stack([fine[name].ravel() for name in both], axis=1)
     bars = finite_size_bars(problem, sizes, *flat, Way(rest, 1), errors)
-    second = BAR_SECOND * np.minimum(steps[:, 1:2] / math.sqrt(sizes.width), 1.0)
+    moments = label_moments(problem.teacher, problem.noise_variance)
+    tails = float(moments.second[-1, -1]) / max(moments.square, 1e-300) ** 2 / KURTOSIS
+    second = BAR_SECOND * np.minimum(steps[:, 1:2] / math.sqrt(sizes.width), 1.0) * math.sqrt(max(tails, 1.0))
     for name, bar in zip(both, bars, strict=True):
         whole = bar.reshape(fine[name].shape) ** 2 + change[name] ** 2 + second**2
         fine[f"{name}_bar"] = fine[name] * np.sqrt(whole)
