@@ -28,12 +28,14 @@ from firststep.experiment.points import (
     spectrum_spec,
 )
 from firststep.experiment.schema import STORED_EXTRAS, FigureKind, line_of, read_numbers
+from firststep.figures import Figure, render
 from firststep.numerics.agreement import normal_distances
 from firststep.results import Measured
 from firststep.setting import FIELDS, Problem, Sizes
 from firststep.simulate import run_replica, simulate
 from firststep.simulate.spectra import simulate_spectrum
 from firststep.store import open_store, subject_key
+from firststep.theory import predict
 from firststep.theory.spectra.spectrum import predict_spectrum
 
 
@@ -118,6 +120,47 @@ def test_all_mistakes_are_reported_at_once_each_with_its_place() -> None:
             "ridge = [0.1, 1.0]",
             "ridge = 1\nnext_step_size = 1\nnext_step_exponent = 0.1",
             "give next_step_exponent or next_step_size, not both",
+        ),
+        *(
+            ("[simulation]", f"[[figure]]\nkind = 'map'\n{figure}\n[simulation]", message)
+            for figure, message in (
+                ("x = 'ridge'", "a map needs two swept names, x and y, got 'ridge' and ''"),
+                ("x = 'ridge'\ny = 'ridge'", "a map needs two swept names"),
+                ("x = 'ridge'\ny = 'width'", "a map names width, but the sweep varies step_exponent, ridge"),
+                ("x = 'ridge'\ny = 'step_exponent'\nquantities = ['a', 'b']", "one quantity, got a, b"),
+                (
+                    "x = 'ridge'\ny = 'step_exponent'\noptions = { contuor = 0.5 }",
+                    "options of a map are x_scale, y_scale, contour",
+                ),
+                ("x = 'ridge'\ny = 'step_exponent'\noptions = { x_scale = 'cubic' }", "'linear' or 'log'"),
+                ("x = 'ridge'\ny = 'step_exponent'\noptions = { texts = { a = 1 } }", "texts.a"),
+                (
+                    "x = 'ridge'\ny = 'step_exponent'\noptions = { where = { dim = 3 } }",
+                    "a map names dim, but the sweep varies",
+                ),
+            )
+        ),
+        (
+            "ridge = [0.1, 1.0]",
+            "ridge = [1, 2]\nnoise_std = [0, 1]\n[[figure]]\nkind = 'map'\nx = 'ridge'\ny = 'step_exponent'",
+            "beside x and y of a map the sweep varies noise_std: choose with where",
+        ),
+        (
+            "ridge = [0.1, 1.0]",
+            "ridge = 1\nrows = ['gaussian', 'sphere']\n"
+            "[[figure]]\nkind = 'map'\nx = 'rows'\ny = 'step_exponent'",
+            "rows cannot be an axis of a map",
+        ),
+        (
+            "ridge = [0.1, 1.0]",
+            "ridge = [1, 2, 3]\nzip = [['ridge', 'step_exponent']]\n"
+            "[[figure]]\nkind = 'map'\nx = 'ridge'\ny = 'step_exponent'",
+            "a map over ridge and step_exponent needs all their pairs",
+        ),
+        (
+            "[simulation]",
+            "[[figure]]\nkind = 'against'\ny = 'ridge'\n[simulation]",
+            "y = 'ridge' belongs to a map",
         ),
         ("[simulation]", "[simulations]", "did you mean 'simulation'"),
         ('title = "An example"', "title = 3", "title"),
@@ -524,6 +567,64 @@ def test_figures_are_made_from_results() -> None:
     assert drawn[0].x == (0.1, 1.0)
 
 
+MAP = """
+[[figure]]
+kind = "map"
+x = "step_exponent"
+y = "ridge"
+quantities = ["test_error"]
+options = { contour = 0.5, lines = { "here" = 0.2 }, where = { noise_std = 0.5 } }
+"""
+
+
+def test_a_map_has_every_value_at_its_place() -> None:
+    """Of theory and networks, for the chosen value of what is along neither axis."""
+    text = with_changes(("ridge = [0.1, 1.0]", "ridge = [1.0, 0.1]\nnoise_std = [0.0, 0.5]"))
+    curve = 'name = "unified"\ncurve.step_exponent = [0.0, 0.1, 0.25, 0.4, 0.5]'
+    with open_store(None) as store:
+        results = run(parse(text.replace('name = "staircase"', curve) + MAP), store)
+        (panel,) = build_figures(results)[0].panels
+    values, discs, lines = panel.series
+    assert (values.x, values.y) == ((0.0, 0.1, 0.25, 0.4, 0.5), (0.1, 1.0))
+    assert (values.levels, lines.x, lines.names) == ((0.5,), (0.2,), ("here",))
+    assert (panel.x_label, panel.y_label, panel.z_label) == (
+        "step exponent α = log η / log n₀",
+        "ridge λ",
+        "test error",
+    )
+    problem = Problem("relu", "h1 + h2/sqrt(2)", 0.5)
+    sizes = Sizes(60, 30, 48)
+    wanted = predict(problem, sizes, step_exponents=values.x, ridges=values.y).test_error
+    np.testing.assert_allclose(np.reshape(values.z, (2, 5)), wanted.T, rtol=1e-6)
+    (drawn,) = [outcome for outcome in results.simulated if outcome.problem.noise_std == 0.5]
+    there = {(x, y): z for x, y, z in zip(discs.x, discs.y, discs.z, strict=True)}
+    assert len(there) == 6
+    for i, exponent in enumerate((0.0, 0.25, 0.5)):
+        for ridge, value in zip(drawn.ridges, drawn.test_error[i], strict=True):
+            assert there[exponent, ridge] == value
+
+
+def test_what_is_zipped_with_an_axis_of_a_map_goes_along() -> None:
+    text = with_changes(
+        ("ridge = [0.1, 1.0]", "ridge = [1, 2]\nnoise_std = [0, 1]\nzip = [['ridge', 'noise_std']]")
+    )
+    with open_store(None) as store:
+        (panel,) = build_figures(run(parse(text + MAP.replace(", where = { noise_std = 0.5 }", "")), store))[
+            0
+        ].panels
+    values, discs, _ = panel.series
+    assert (len(values.z), len(discs.z)) == (6, 6)
+    assert np.isfinite(values.z).all()
+
+
+def test_a_map_of_nothing_yet_is_empty() -> None:
+    text = TEXT + MAP.replace(", where = { noise_std = 0.5 }", "")
+    with open_store(None) as store:
+        (panel,) = build_figures(collect(store, parse(text)))[0].panels
+    assert [series.kind for series in panel.series] == ["vlines"]
+    assert render(Figure("", (panel,)), "svg")
+
+
 def test_a_ratio_is_drawn_where_the_whole_sizes_put_it() -> None:
     text = with_changes(("psi = 0.625\n", ""), ("[sweep]", "[sweep]\npsi2 = [1.01, 1.5]"))
     text += '[[figure]]\nkind = "against"\nx = "psi2"\n'
@@ -644,7 +745,10 @@ def test_a_curve_of_a_spike_begins_where_it_leaves():
 
 
 def test_functions_keep_their_means_where_the_file_says_so() -> None:
-    for text, centred in ((TEXT, True), (with_changes(("[sizes]", "centred = [false, true]\n[sizes]")), False)):
+    for text, centred in (
+        (TEXT, True),
+        (with_changes(("[sizes]", "centred = [false, true]\n[sizes]")), False),
+    ):
         problem = expand(parse(text))[0].problem
         assert problem.activation.centred == centred
         assert problem.teacher.centred

@@ -3,6 +3,7 @@ import math
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -357,6 +358,11 @@ def test_colours_of_the_ramp_and_unknown_roles():
         ({"kind": "band", "x": [1], "y": [1]}, "upper must be as long"),
         ({"kind": "points", "x": [1], "y": [1], "error": [1, 2]}, "error must have 1 entries or none"),
         ({"kind": "vlines", "x": [1], "names": ["a", "b"]}, "names must have 1 entries"),
+        ({"kind": "map", "x": [1, 2], "y": [1, 2], "z": [1, 2]}, "z of map must have 4 values, got 2"),
+        ({"kind": "map", "x": [1, 2], "y": [1], "z": [1, 2]}, "two columns and two rows, got 2 and 1"),
+        ({"kind": "map", "x": [2, 1], "y": [1, 2], "z": [1, 2, 3, 4]}, "x of a map must ascend"),
+        ({"kind": "discs", "x": [1, 2], "y": [1, 2]}, "z of discs must have 2 values, got 0"),
+        ({"kind": "points", "x": [1], "y": [1], "z": [1]}, "z of points must have 0 values, got 1"),
         ({"kind": "line", "style": "wavy"}, "style must be one of"),
         ({"kind": "line", "role": "mauve"}, "role must be one of"),
     ],
@@ -369,6 +375,8 @@ def test_series_check_themselves(arguments, message):
 def test_panels_and_figures_check_themselves():
     with pytest.raises(ValueError, match="y_scale must be one of linear, log"):
         Panel((), y_scale="square")
+    with pytest.raises(ValueError, match="z_names must be two, for the ends, or none, got 1"):
+        Panel((), z_names=("nothing",))
     with pytest.raises(ValueError, match="at least one panel"):
         Figure("empty", ())
     with pytest.raises(ValueError, match="at least one outcome"):
@@ -553,3 +561,113 @@ def test_callables_are_shown_by_their_name():
 
     title = errors_against_step(outcome("unified", [0.1], problem=Problem(bumpy, "h1"))).title
     assert title.startswith("bumpy network, teacher h1")
+
+
+def share(x, y):
+    """Grows along both axes, most along x; no table of it equals its mirror image."""
+    return 0.4 * math.log10(x / 10) + 0.1 * y
+
+
+def map_panel(columns=None, rows=None):
+    columns = np.geomspace(10, 1000, 41) if columns is None else columns
+    rows = np.linspace(0, 2, 31) if rows is None else rows
+    places = [(x, y) for x in (20.0, 90.0, 700.0) for y in (0.3, 1.0, 1.7)]
+    xs, ys = zip(*places, strict=True)
+    values = [share(x, y) for y in rows for x in columns]
+    series = (
+        Series("map", x=columns, y=rows, z=values, levels=[0.5], label="theory, line at 0.5"),
+        Series("discs", x=xs, y=ys, z=[share(*place) for place in places], label="simulation"),
+        Series("vlines", x=(30, 465), names=("D₁", "D₂"), role="ink", style="dashed"),
+        Series("texts", x=(50,), y=(0.6,), names=("$words",)),
+    )
+    axes = {"x_label": "samples", "y_label": "step", "x_scale": "log"}
+    return Panel(series, **axes, z_label="share that is learned", z_range=(0, 1), z_names=("nothing", "all"))
+
+
+def wrong_colours(panel, theme="light"):
+    """Places between discs whose colour, as drawn, is not that of the value there or of a neighbouring band."""
+    (ax,) = draw(Figure("", (panel,)), theme=theme)
+    canvas = ax.figure.canvas
+    canvas.draw()
+    picture = np.asarray(canvas.buffer_rgba())
+    found = []
+    for x, y in [(15, 0.1), (15, 1.8), (200, 0.15), (200, 1.3), (800, 0.1), (800, 1.9)]:
+        across, up = ax.transData.transform((x, y))
+        shade = "#" + "".join(
+            f"{c:02x}" for c in picture[picture.shape[0] - 1 - round(up), round(across), :3]
+        )
+        near = [panel.value_scale.role(share(x, y) + shift) for shift in (-0.04, 0, 0.04)]
+        if shade not in [figures.colour(role, theme) for role in near]:
+            found.append((x, y, shade))
+    return found
+
+
+@pytest.mark.parametrize("theme", figures.PALETTES)
+def test_a_map_has_the_colours_of_its_values_at_their_places(theme):
+    panel = map_panel()
+    assert wrong_colours(panel, theme) == []
+    values, *rest = panel.series
+    mirrored = np.reshape(values.z, (31, 41)).T.ravel()
+    assert wrong_colours(replace(panel, series=(replace(values, z=tuple(mirrored)), *rest)), theme)
+
+
+def test_discs_have_the_colours_that_a_map_has_there():
+    panel = map_panel()
+    (ax,) = draw(Figure("", (panel,)))
+    (discs,) = [c for c in ax.collections if isinstance(c, matplotlib.collections.PathCollection)]
+    assert len(discs.get_offsets()) == 9
+    for (x, y), shade in zip(discs.get_offsets(), discs.get_facecolors(), strict=True):
+        wanted = figures.colour(panel.value_scale.role(share(x, y)))
+        assert matplotlib.colors.to_hex(shade) == wanted
+    assert len({tuple(shade) for shade in discs.get_facecolors()}) > 5
+
+
+def test_the_contour_of_a_map_is_where_the_value_is():
+    (ax,) = draw(Figure("", (map_panel(),)))
+    (line,) = [c for c in ax.collections if getattr(c, "filled", True) is False]
+    ends = line.get_paths()[0].vertices
+    assert len(ends) > 10
+    np.testing.assert_allclose([share(x, y) for x, y in ends], 0.5, atol=1e-3)
+
+
+@pytest.mark.parametrize("theme", figures.PALETTES)
+def test_a_map_says_in_words_what_its_colours_are_and_no_text_overlaps(theme):
+    axes = draw(Figure("A map", (map_panel(),)), theme=theme, width=6.2)
+    assert overlaps(axes) == []
+    _, bar = axes[0].figure.axes
+    assert bar.get_ylabel() == "share that is learned"
+    assert [text.get_text() for text in bar.get_yticklabels()] == [
+        "0: nothing",
+        "0.25",
+        "0.5",
+        "0.75",
+        "1: all",
+    ]
+    legend = [text.get_text() for text in axes[0].figure.legends[0].get_texts()]
+    assert legend == ["theory, line at 0.5", "simulation"]
+
+
+def test_a_map_has_gaps_and_ends_and_goes_through_json_and_back():
+    panel = map_panel()
+    values, *rest = panel.series
+    gapped = replace(values, z=(math.nan, 7.0, -3.0, *values.z[3:]))
+    figure = Figure("", (replace(panel, series=(gapped, *rest)),))
+    assert Figure.from_dict(figure.to_dict()).to_dict() == figure.to_dict()
+    assert wrong_colours(figure.panels[0]) == []
+    assert render(figure, "svg") == render(figure, "svg")
+    alone = Panel((Series("discs", x=(1, 2), y=(1, 3), z=(0.3, None)),))
+    (ax,) = draw(Figure("one value", (alone,)))
+    np.testing.assert_array_equal(ax.collections[0].get_offsets(), [[1, 1]])
+    assert Panel((Series("discs", x=(1,), y=(1,), z=(math.nan,)),)).value_scale is None
+
+
+@pytest.mark.parametrize("theme", figures.PALETTES)
+def test_values_of_a_map_are_told_apart_by_lightness_and_ink_stands_out(theme):
+    """So for every sight; a contour and its rim are seen on each of them."""
+    light = [luminance(figures.colour(role, theme))[0] for role in figures.BAND_ROLES]
+    assert len(set(light)) == len(light)
+    assert light == sorted(light, reverse=theme == "light")
+    ink = luminance(figures.colour("ink", theme))[0]
+    contrasts = [(max(ink, one) + 0.05) / (min(ink, one) + 0.05) for one in light]
+    assert max(contrasts) > 10
+    assert min(contrasts) > 2

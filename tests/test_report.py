@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("latex2mathml")
 
 from firststep.experiment import Results, parse, run
-from firststep.figures import Figure, Panel, Series, render
+from firststep.figures import BAND_ROLES, Figure, Panel, Series, colour, render
 from firststep.numerics.agreement import counts_text
 from firststep.report import (
     PAPERS,
@@ -198,6 +198,22 @@ def test_colours_follow_the_theme() -> None:
     assert colours["#0072b2"] == "#56b4e9"
     assert len(colours) > 3
     assert 'role="img"' in text
+
+
+def test_values_of_a_map_follow_the_theme_and_are_spoken_of() -> None:
+    colours: dict[str, str] = {}
+    values = [0.0, 0.2, 0.9, 1.0]
+    panel = Panel(
+        (Series("map", x=(0, 1), y=(0, 1), z=values, label="theory"),),
+        x_label="n",
+        y_label="α",
+        z_label="share",
+    )
+    text = inline_svg(Figure("", (panel,)), "a", colours)
+    for role in BAND_ROLES:
+        assert colours[colour(role)] == colour(role, "dark")
+        assert colour(role) not in text
+    assert 'aria-label="share against n and α: theory"' in text
 
 
 def test_a_gallery_has_every_figure_twice_and_equal_bytes(results: Results, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,7 @@ def test_every_figure_of_the_papers_is_there() -> None:
         "covariance-direction",
         "power-law",
         "giant-step",
+        "step-or-samples",
         "mixture",
     }
     assert set(NAMES) == wanted
@@ -231,3 +233,23 @@ def test_a_dry_run_computes_nothing(tmp_path: Path) -> None:
     assert facts["tasks"] == 9 * 50
     assert facts["estimated_seconds"] > 10
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("variant", [None, "quick"])
+def test_words_on_the_phase_diagram_stand_where_they_are_true(variant: str | None) -> None:
+    """Little is learned at "little yet"; half or more where step or samples buy it, and there only by their means."""
+    experiment = parse(builtin_experiments()["step-or-samples"], variant=variant)
+    problem, sizes = (point := expand(experiment)[0]).problem, point.sizes
+    texts = experiment.figure[0].map_options.texts
+
+    def learned(n: float, exponent: float | None) -> float:
+        there = replace(sizes, n_samples=int(n))
+        step = 0.0 if exponent is None else float(there.step_size(exponent))
+        return float(predict(problem, there, step, point.ridge).values["learned_h2t1"][0, 0])
+
+    nothing, samples, step = (texts[name] for name in ("little yet", "samples buy it", "the step buys it"))
+    assert learned(*nothing) < 0.15
+    assert learned(*samples) == pytest.approx(learned(samples[0], None), abs=0.02)
+    assert learned(*samples) > 0.5
+    assert learned(step[0], None) < 0.4
+    assert learned(*step) > 0.6

@@ -433,13 +433,16 @@ def inline_svg(figure: Figure, prefix: str, colours: dict[str, str]) -> str:
 
 
 def _spoken(panel: Panel) -> str:
-    labels = dict.fromkeys(series.label for series in panel.series if series.label)
-    return f"{panel.y_label} against {panel.x_label}: {', '.join(labels)}"
+    labels = ", ".join(dict.fromkeys(series.label for series in panel.series if series.label))
+    if panel.z_label:
+        return f"{panel.z_label} against {panel.x_label} and {panel.y_label}: {labels}"
+    return f"{panel.y_label} against {panel.x_label}: {labels}"
 
 
 def _counterparts(figure: Figure) -> dict[str, str]:
     """Colours on light paper with those of the same role on dark paper."""
     roles = [*figures.PALETTES["light"], *(s.role for panel in figure.panels for s in panel.series)]
+    roles += figures.BAND_ROLES if any(panel.value_scale for panel in figure.panels) else ()
     return {figures.colour(role): figures.colour(role, "dark") for role in roles}
 
 

@@ -171,6 +171,65 @@ def against(results: Results, section: FigureSection) -> Figure:
     return Figure(_settings(results), tuple(panels))
 
 
+def value_map(results: Results, section: FigureSection) -> Figure:
+    """A quantity over the plane of two swept numbers: the first theory as colours, networks as discs on top."""
+    quantity = section.quantities[0] if section.quantities else "test_error"
+    options = section.map_options
+    series = []
+    for entry in results.predicted[:1]:
+        # Finer where the theory has a curve of its own.
+        rows = _in_plane(section, entry.curve, _coordinates(results, entry))
+        xs, ys = (tuple(sorted({float(row[name]) for row in rows})) for name in (section.x, section.y))
+        if min(len(xs), len(ys)) > 1:
+            found = {(row[section.x], row[section.y]): _value(row, quantity) for row in rows}
+            values = tuple(found.get((x, y), math.nan) for y in ys for x in xs)
+            name = figures.SOURCES.get(entry.label, entry.label)
+            lines = ", ".join(number_text(level) for level in options.contour)
+            series.append(
+                Series(
+                    "map",
+                    x=xs,
+                    y=ys,
+                    z=values,
+                    levels=options.contour,
+                    label=f"{name}, line at {lines}" if lines else "",
+                )
+            )
+    rows = _in_plane(section, results.simulated, _coordinates(results))
+    if rows:
+        xs, ys = (tuple(row[name] for row in rows) for name in (section.x, section.y))
+        values = tuple(_value(row, quantity) for row in rows)
+        series.append(Series("discs", x=xs, y=ys, z=values, label="simulation", role="simulation"))
+    if options.lines:
+        at = tuple(options.lines.values())
+        series.append(Series("vlines", x=at, names=tuple(options.lines), role="ink", style="dashed"))
+    if options.texts:
+        xs, ys = zip(*options.texts.values(), strict=True)
+        series.append(Series("texts", x=xs, y=ys, names=tuple(options.texts), role="ink"))
+    panel = Panel(
+        tuple(series),
+        x_label=AXES.get(section.x, section.x.replace("_", " ")),
+        y_label=AXES.get(section.y, section.y.replace("_", " ")),
+        x_scale=options.x_scale,
+        y_scale=options.y_scale,
+        z_label=WORDS.get(quantity, quantity.replace("_", " ")),
+        z_range=options.range,
+        z_names=options.ends or (),
+    )
+    return Figure(_settings(results), (panel,))
+
+
+def _in_plane(
+    section: FigureSection, outcomes: Iterable[Outcome], coordinates: Mapping[Any, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Rows at the values that a map has chosen of what is not along its axes."""
+    # TOML has lists where a coordinate is a tuple.
+    where = section.map_options.where.items()
+    wanted = {name: tuple(value) if isinstance(value, list) else value for name, value in where}
+    rows = _rows(outcomes, coordinates)
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
 @dataclass(frozen=True)
 class _Shown:
     """What is along x, and what else varies: its values, with a colour each."""
@@ -563,6 +622,7 @@ def distances(results: Results, section: FigureSection) -> Figure:
 KINDS: dict[str, Callable[[Results, FigureSection], Figure]] = {
     "against_step": against_step,
     "against": against,
+    "map": value_map,
     "weights": weights,
     "universality": universality,
     "staircase": staircase,

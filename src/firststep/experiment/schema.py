@@ -188,8 +188,17 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Later = Annotated[tuple[Any, ...], BeforeValidator(read_later)]
 Extra = Annotated[str, AfterValidator(_known_extra)]
 FigureKind = Literal[
-    "against_step", "against", "weights", "universality", "staircase", "spectrum", "ladder", "distances"
+    "against_step",
+    "against",
+    "map",
+    "weights",
+    "universality",
+    "staircase",
+    "spectrum",
+    "ladder",
+    "distances",
 ]
+AxisScale = Literal["linear", "log"]
 SpectrumKind = Literal["features", "weights", "distances"]
 TheoryName = Literal["unified", "staircase", "random_features"]
 
@@ -429,6 +438,23 @@ class TheorySection(_Section):
         return self
 
 
+class MapOptions(_Section):
+    """What a map takes beside its axes and its quantity."""
+
+    x_scale: AxisScale = Field("linear", description="scale along x")
+    y_scale: AxisScale = Field("linear", description="scale along y")
+    contour: Numbers = Field((), description="values of the quantity along which a line is drawn")
+    range: tuple[float, float] | None = Field(
+        None, description="values of both ends of the colours", strict=False
+    )
+    ends: tuple[str, str] | None = Field(None, description="words for both ends of the colours", strict=False)
+    lines: dict[str, float] = Field({}, description="places along x with their names")
+    texts: dict[str, Annotated[tuple[float, float], Field(strict=False)]] = Field(
+        {}, description="words at places (x, y)"
+    )
+    where: dict[str, Any] = Field({}, description="the values of what else is swept")
+
+
 class FigureSection(_Section):
     """A figure of the report."""
 
@@ -436,8 +462,34 @@ class FigureSection(_Section):
     title: str = Field("", description="above the figure; made from the setting unless given")
     caption: str = Field("", description="what is seen, in a sentence or two")
     x: str = Field("", description="swept name along the horizontal axis")
+    y: str = Field("", description="swept name along the vertical axis of a map")
     quantities: tuple[str, ...] = Field((), description="what is drawn", strict=False)
     options: dict[str, Any] = Field({}, description="what else the kind of figure takes")
+
+    @property
+    def map_options(self) -> MapOptions:
+        """The options of a map, checked."""
+        return MapOptions.model_validate(self.options)
+
+    @model_validator(mode="after")
+    def _known_map(self) -> Self:
+        if self.kind != "map":
+            if self.y:
+                raise ValueError(
+                    f"y = {self.y!r} belongs to a map; the quantities of {self.kind} are along y"
+                )
+            return self
+        if not (self.x and self.y and self.x != self.y):
+            raise ValueError(f"a map needs two swept names, x and y, got {self.x!r} and {self.y!r}")
+        if len(self.quantities) > 1:
+            raise ValueError(f"a map shows one quantity, got {', '.join(self.quantities)}")
+        try:
+            _ = self.map_options
+        except ValidationError as error:
+            told = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}" for e in error.errors())
+            known = ", ".join(MapOptions.model_fields)
+            raise ValueError(f"options of a map are {known}; {'; '.join(told)}") from None
+        return self
 
 
 def _read_any(value: Any) -> tuple[Any, ...]:
@@ -471,6 +523,31 @@ class Experiment(_Section):
     spectra: SpectraSection | None = Field(None, description="spectra on request")
     theory: tuple[TheorySection, ...] = Field((), description="theories", strict=False)
     figure: tuple[FigureSection, ...] = Field((), description="figures of the report", strict=False)
+
+    @model_validator(mode="after")
+    def _swept_maps(self) -> Self:
+        swept = {name: values for name, values in self.sweep.axes().items() if len(values) > 1}
+        for section in (one for one in self.figure if one.kind == "map"):
+            asked = [section.x, section.y, *section.map_options.where]
+            unknown = [name for name in asked if name not in swept]
+            if unknown:
+                known = ", ".join(swept) or "nothing"
+                raise ValueError(f"a map names {', '.join(unknown)}, but the sweep varies {known}")
+            axes = {section.x, section.y}
+            worded = sorted(name for name in axes if not all(map(_is_number, swept[name])))
+            if worded:
+                raise ValueError(f"{', '.join(worded)} cannot be an axis of a map: it has numbers along it")
+            if any(axes <= set(group) for group in self.sweep.zip):
+                raise ValueError(
+                    f"a map over {section.x} and {section.y} needs all their pairs: do not zip them"
+                )
+            along = set(asked).union(*(group for group in self.sweep.zip if set(asked) & set(group)))
+            left = [name for name in swept if name not in along]
+            if left:
+                raise ValueError(
+                    f"beside x and y of a map the sweep varies {', '.join(left)}: choose with where"
+                )
+        return self
 
     @property
     def key(self) -> str:

@@ -21,12 +21,14 @@ from firststep.figures.figure import (
     render,
     save,
 )
+from firststep.figures.maps import BAND_ROLES
 from firststep.figures.spectra import alignment, distances, histogram, ladder, phase_diagram
 from firststep.figures.style import PALETTES, RAMP, SETTING_COLOURS, colour, number_text, setting_roles
 from firststep.figures.words import AXES, SYMBOLS, WORDS
 
 __all__ = [
     "AXES",
+    "BAND_ROLES",
     "FORMATS",
     "PALETTES",
     "RAMP",

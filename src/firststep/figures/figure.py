@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from firststep.compute.files import written
-from firststep.figures.style import colour, number_text, power_text
+from firststep.figures.maps import ValueScale, draw_colour_bar, draw_discs, draw_map, draw_texts
+from firststep.figures.style import SLIDE, Letters, colour, number_text, power_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
-KINDS = ("line", "points", "band", "bars", "marks", "vlines", "hlines")
+KINDS = ("line", "points", "band", "bars", "marks", "vlines", "hlines", "map", "discs", "texts")
 STYLES = ("solid", "dashed", "dotted", "dashdot")
 SCALES = ("linear", "log")
 FORMATS = ("png", "svg", "pdf")
@@ -31,43 +32,6 @@ NAME_LENGTH = 12
 DECADES = 3
 
 _DRAWING = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Letters:
-    """Sizes of letters, lines and points, in points; the default is for a figure as wide as a slide."""
-
-    title: float = 14
-    label: float = 13
-    legend: float = 12
-    tick: float = 12
-    name: float = 10.5
-    line: float = 2.4
-    marker: float = 7
-
-    @classmethod
-    def from_settings(cls) -> Self:
-        """What matplotlib's rcParams ask for: axes of the user's own look like the rest of the document."""
-        import matplotlib
-        from matplotlib.font_manager import FontProperties
-
-        settings = cast("dict[str, Any]", matplotlib.rcParams)
-
-        def points(name: str) -> float:
-            return float(FontProperties(size=settings[name]).get_size_in_points())
-
-        return cls(
-            title=points("axes.titlesize"),
-            label=points("axes.labelsize"),
-            legend=points("legend.fontsize"),
-            tick=points("xtick.labelsize"),
-            name=0.85 * points("font.size"),
-            line=float(settings["lines.linewidth"]),
-            marker=float(settings["lines.markersize"]),
-        )
-
-
-SLIDE = Letters()
 
 
 def floats(values: Iterable[float | None]) -> tuple[float, ...]:
@@ -81,9 +45,10 @@ class Series:
 
     Parameters
     ----------
-    kind : {"line", "points", "band", "bars", "marks", "vlines", "hlines"}
+    kind : {"line", "points", "band", "bars", "marks", "vlines", "hlines", "map", "discs", "texts"}
         A band lies between `y` and `upper`; bars stand between the edges `x`, one more than `y`; marks are
-        pointers at (x, y); vlines use `x` only and hlines `y` only.
+        pointers at (x, y); vlines use `x` only and hlines `y` only. A map has the columns `x` and the rows `y`, discs
+        are at (x, y), both coloured by `z`; texts are `names` at (x, y).
     x, y : tuple of float
         NaN is a gap (None in `to_dict`).
     label : str
@@ -98,6 +63,10 @@ class Series:
         Upper end of a band.
     names : tuple of str
         A short text at each mark or line, or nothing.
+    z : tuple of float
+        The value of each disc; of a map those of its first row, then of the second, and so on.
+    levels : tuple of float
+        Values of a map along which a contour is drawn.
     """
 
     kind: str
@@ -109,9 +78,11 @@ class Series:
     error: tuple[float, ...] = ()
     upper: tuple[float, ...] = ()
     names: tuple[str, ...] = ()
+    z: tuple[float, ...] = ()
+    levels: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("x", "y", "error", "upper"):
+        for name in ("x", "y", "error", "upper", "z", "levels"):
             object.__setattr__(self, name, floats(getattr(self, name)))
         object.__setattr__(self, "names", tuple(self.names))
         if self.kind not in KINDS:
@@ -122,7 +93,8 @@ class Series:
         wanted = {"vlines": len(self.x), "hlines": len(self.y)}.get(self.kind, len(self.y))
         if self.kind == "bars" and self.y and len(self.x) != len(self.y) + 1:
             raise ValueError(f"bars need one edge more than heights, got {len(self.x)} and {len(self.y)}")
-        if self.kind in ("line", "points", "band", "marks") and len(self.x) != len(self.y):
+        self._check_values()
+        if self.kind in ("line", "points", "band", "marks", "discs", "texts") and len(self.x) != len(self.y):
             raise ValueError(f"x and y must be equally long, got {len(self.x)} and {len(self.y)}")
         if self.kind == "band" and len(self.upper) != wanted:
             raise ValueError(f"upper must be as long as y, got {len(self.upper)} and {wanted}")
@@ -130,10 +102,25 @@ class Series:
             if getattr(self, name) and len(getattr(self, name)) != wanted:
                 raise ValueError(f"{name} must have {wanted} entries or none, got {len(getattr(self, name))}")
 
+    def _check_values(self) -> None:
+        """A map has a value for each column and row, of which there are at least two; a disc has one."""
+        count = {"map": len(self.x) * len(self.y), "discs": len(self.x)}.get(self.kind, 0)
+        if len(self.z) != count:
+            raise ValueError(f"z of {self.kind} must have {count} values, got {len(self.z)}")
+        if self.kind == "map" and min(len(self.x), len(self.y)) < 2:
+            raise ValueError(f"a map needs two columns and two rows, got {len(self.x)} and {len(self.y)}")
+        for name, places in (("x", self.x), ("y", self.y)):
+            if self.kind == "map" and not np.all(np.diff(places) > 0):
+                raise ValueError(f"{name} of a map must ascend, got {places}")
+
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes with what is drawn in it; `x_names` stand at x = 0, 1, … in place of numbers."""
+    """One pair of axes with what is drawn in it.
+
+    `x_names` stand at x = 0, 1, … in place of numbers. The colours of maps and discs span `z_range`; a bar beside the
+    axes says so, with `z_label` along it and `z_names`, if any, at its two ends.
+    """
 
     series: tuple[Series, ...]
     x_label: str = ""
@@ -144,16 +131,29 @@ class Panel:
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
     x_names: tuple[str, ...] = ()
+    z_label: str = ""
+    z_range: tuple[float, float] | None = None
+    z_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("series", "x_names"):
+        for name in ("series", "x_names", "z_names"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("x_range", "y_range"):
+        for name in ("x_range", "y_range", "z_range"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("x_scale", "y_scale"):
             if getattr(self, name) not in SCALES:
                 raise ValueError(f"{name} must be one of {', '.join(SCALES)}; got {getattr(self, name)!r}")
+        if len(self.z_names) not in (0, 2):
+            raise ValueError(f"z_names must be two, for the ends, or none, got {len(self.z_names)}")
+
+    @property
+    def value_scale(self) -> ValueScale | None:
+        """How values become colours; None without values."""
+        values = [value for series in self.series for value in series.z if math.isfinite(value)]
+        if not values:
+            return None
+        return ValueScale(*(self.z_range or (min(values), max(values))))
 
 
 @dataclass(frozen=True)
@@ -445,7 +445,12 @@ def draw_panel(panel: Panel, ax: "Axes", *, theme: str = "light", letters: Lette
     ax.set_xscale(panel.x_scale)
     ax.set_yscale(panel.y_scale)
     for series in panel.series:
-        _draw_series(series, ax, theme, letters)
+        if series.kind in ("map", "discs", "texts"):
+            _draw_values(series, ax, panel.value_scale, theme, letters)
+        else:
+            _draw_series(series, ax, theme, letters)
+    if panel.value_scale is not None:
+        draw_colour_bar(panel.value_scale, ax, (_plain(panel.z_label), panel.z_names), theme, letters)
     if panel.x_range is not None:
         ax.set_xlim(panel.x_range)
     if panel.y_range is not None:
@@ -570,9 +575,27 @@ def _draw_series(series: Series, ax: "Axes", theme: str, letters: Letters) -> No
                 ax.plot([], [], color=shade, linestyle=stroke, linewidth=thin, label=label)
 
 
+def _draw_values(series: Series, ax: "Axes", scale: ValueScale | None, theme: str, letters: Letters) -> None:
+    """A map, discs or texts, and their entry of the legend."""
+    places = series.x, series.y
+    if series.kind == "texts":
+        draw_texts(places, [_plain(name) for name in series.names], ax, theme=theme, letters=letters)
+    elif scale is not None and series.kind == "map":
+        draw_map(places, series.z, series.levels, ax, scale, theme=theme, letters=letters)
+    elif scale is not None:
+        draw_discs(places, series.z, ax, scale, theme=theme, letters=letters)
+    if series.label:
+        (entry,) = ax.plot(
+            [], [], color=colour("ink", theme), linewidth=letters.line, label=_plain(series.label)
+        )
+        if series.kind == "discs":
+            entry.set(marker="o", linestyle="none", markersize=1.6 * letters.marker)
+            entry.set(markerfacecolor="none", markeredgewidth=0.5 * letters.line)
+
+
 def _write_names(series: Series, ax: "Axes", theme: str, letters: Letters) -> None:
     """Names of lines and marks; those of vertical lines above the panel, raised where they would touch."""
-    if not series.names:
+    if not series.names or series.kind == "texts":
         return
     shade = colour(series.role, theme)
     if series.kind == "vlines":

@@ -1,4 +1,7 @@
-"""One role, one colour, in every figure; and numbers as people write them."""
+"""One role, one colour, in every figure; sizes of letters; and numbers as people write them."""
+
+from dataclasses import dataclass
+from typing import Any, Self, cast
 
 # One role, one colour, in every figure. The hues are Okabe and Ito's, told apart by colour-blind readers,
 # deepened for white paper and lightened for dark.
@@ -42,10 +45,17 @@ SETTING_COLOURS = 6
 # Beyond six settings the colour is a place on this ramp (viridis without its palest end).
 RAMP = ("#440154", "#443983", "#31688e", "#21918c", "#35b779", "#7fbf2c")
 DARK_RAMP = ("#8c6bd0", "#6f8fdc", "#4fa8c9", "#3fc1a6", "#8bd46a", "#e6e04c")
+# Values of a map, from nearly the paper to the deepest colour that lines in ink still stand out from. Lightness alone
+# tells them apart, for every sight.
+SCALE = ("#fbf9e6", "#d5edc3", "#95d5be", "#55b9c6", "#2f94c4", "#2370b0")
+DARK_SCALE = ("#20262d", "#24435c", "#28637f", "#2c8490", "#3f9c8d", "#6bb37a")
+STOPS = {"ramp": {"light": RAMP, "dark": DARK_RAMP}, "scale": {"light": SCALE, "dark": DARK_SCALE}}
 
 
 def colour(role: str, theme: str = "light") -> str:
     """Hexadecimal colour of a role: a name in `PALETTES`, or ``"ramp:0.4"`` for a place between 0 and 1.
+
+    Places of ``ramp`` are settings in order, those of ``scale`` values on a map.
 
     Examples
     --------
@@ -54,9 +64,10 @@ def colour(role: str, theme: str = "light") -> str:
     """
     if theme not in PALETTES:
         raise ValueError(f"theme must be one of {', '.join(PALETTES)}; got {theme!r}")
-    if role.startswith("ramp:"):
-        stops = RAMP if theme == "light" else DARK_RAMP
-        place = min(max(float(role[5:]), 0.0), 1.0) * (len(stops) - 1)
+    kind, _, place_text = role.partition(":")
+    if kind in STOPS and place_text:
+        stops = STOPS[kind][theme]
+        place = min(max(float(place_text), 0.0), 1.0) * (len(stops) - 1)
         left = min(int(place), len(stops) - 2)
         channels = (
             round(
@@ -113,3 +124,40 @@ def number_text(value: float) -> str:
     mantissa = mantissa.rstrip("0").rstrip(".")
     power = power_text(int(exponent))
     return {"1": power, "-1": f"-{power}"}.get(mantissa, f"{mantissa}·{power}")
+
+
+@dataclass(frozen=True)
+class Letters:
+    """Sizes of letters, lines and points, in points; the default is for a figure as wide as a slide."""
+
+    title: float = 14
+    label: float = 13
+    legend: float = 12
+    tick: float = 12
+    name: float = 10.5
+    line: float = 2.4
+    marker: float = 7
+
+    @classmethod
+    def from_settings(cls) -> Self:
+        """What matplotlib's rcParams ask for: axes of the user's own look like the rest of the document."""
+        import matplotlib
+        from matplotlib.font_manager import FontProperties
+
+        settings = cast("dict[str, Any]", matplotlib.rcParams)
+
+        def points(name: str) -> float:
+            return float(FontProperties(size=settings[name]).get_size_in_points())
+
+        return cls(
+            title=points("axes.titlesize"),
+            label=points("axes.labelsize"),
+            legend=points("legend.fontsize"),
+            tick=points("xtick.labelsize"),
+            name=0.85 * points("font.size"),
+            line=float(settings["lines.linewidth"]),
+            marker=float(settings["lines.markersize"]),
+        )
+
+
+SLIDE = Letters()

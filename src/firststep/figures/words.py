@@ -12,6 +12,8 @@ WORDS = {
     "degrees_of_freedom": "degrees of freedom / n",
     "weights_top": "largest singular value of W₁",
     "weights_alignment": "squared overlap with β",
+    "learned_t1": "learned share of the linear part",
+    "learned_h2t1": "learned share of the quadratic part",
 }
 # What is swept, as a symbol and along an axis.
 SYMBOLS = {
