@@ -34,6 +34,15 @@ def test_an_output_of_order_one_with_a_covariance_and_with_several_directions(ro
     assert abs(other - simulated[-1]) > 3 * stderr[-1]
 
 
+def test_a_longer_row_is_pulled_further_with_an_output_of_order_one_too():
+    # A small step, after which most of what the neurons share is W0^T a still.
+    problem = Problem("h1 - 0.2*h3", "h1 + h2/2", 0.3, rows="gaussian", initial_output="order_one")
+    near = problem.replaced(inputs="levels(0.999999, 1.000001)")
+    sizes = Sizes(500, 250, 375)
+    found, plain = (predict(p, sizes, step_exponents=0.1, ridges=0.1).test_error for p in (near, problem))
+    np.testing.assert_allclose(found, plain, rtol=1e-5)
+
+
 def test_a_covariance_that_tends_to_isotropic_tends_to_the_default():
     # Without a quadratic part of the activation M plays no role, and both laws of the step are the same.
     problem = Problem("tanh", "h1 + h2/2", 0.3, rows="sphere", initial_output="order_one")

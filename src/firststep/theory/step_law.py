@@ -496,7 +496,7 @@ def general_step(
     leaning = (plain + k_u / 2 * linear)[..., :-1, -1]
     lengthening = 2 * squared_slope * step_sizes / root
     turn = 2 * float(problem.activation.hermite(3)[2]) * step_sizes / root * (rest == "structured")
-    pulled = square is None and not problem.output_law.order_one
+    pull = length_pull(problem, rest) if square is None else 0.0
     return StepLaw(
         shared=((length[:, None] + push.steeper * along[:, :1]) / root * u)[..., None],
         excess=excess,
@@ -517,8 +517,11 @@ def general_step(
         along=np.eye(vectors.shape[1])[0] * length[:, None],
         loosening=(lengthening - 2 * turn)[:, None] * linear[..., 0, 0] / 2 * u,
         curving=np.zeros_like(excess),
-        # With an output of order one the share of W0^T a in the shared vector would be needed.
-        pull=np.full(len(step_sizes), length_pull(problem, rest) if pulled else 0.0),
+        pull=pull
+        * step_sizes
+        * float(problem.activation.hermite(2)[1])
+        * along[:, 0]
+        / np.maximum(length, 1e-300),
     )
 
 
