@@ -28,7 +28,7 @@ COMPARED = 3
 OUTLIERS = Resolution(1, 0.45, 12)
 # Share of the second degree from which on it has a sector of its own: two coordinates make it costly.
 SECOND_DEGREE = 0.05
-# Relative error of the second step's law, beyond that of one step, for a step of size sqrt(N) and labels of a Gaussian's
+# Relative error of the second step's law, beyond that of one step, for a step of sqrt(N) and labels with a Gaussian's
 # kurtosis. It grows with the root of that: single large labels turn rows in ways that no law of them has.
 BAR_SECOND, KURTOSIS = 0.02, 3.0
 
