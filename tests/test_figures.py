@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firststep import figures
+from firststep import figures, predict_spectrum
 from firststep.figures import (
     Figure,
     Panel,
@@ -671,3 +671,17 @@ def test_values_of_a_map_are_told_apart_by_lightness_and_ink_stands_out(theme):
     contrasts = [(max(ink, one) + 0.05) / (min(ink, one) + 0.05) for one in light]
     assert max(contrasts) > 10
     assert min(contrasts) > 2
+
+
+def test_a_spectrum_after_two_steps_names_both() -> None:
+    problem, sizes = Problem("relu", "h1"), Sizes(100, 50, 80)
+    two = [
+        predict_spectrum(problem, sizes, step_exponent=0.3, next_step_exponents=alpha, of="weights")
+        for alpha in (0.2, 0.4)
+    ]
+    assert figures.histogram(two[0]).title.endswith("η = 3.98 (α = 0.3), η₂ = 2.51 (α₂ = 0.2)")
+    both = figures.histogram(two)
+    assert [panel.title.rpartition(", ")[2] for panel in both.panels] == [
+        "η₂ = 2.51 (α₂ = 0.2)",
+        "η₂ = 6.31 (α₂ = 0.4)",
+    ]

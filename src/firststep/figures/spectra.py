@@ -35,11 +35,19 @@ def _title(spectrum: Spectrum, step: bool = True) -> str:
 
 
 def step_text(spectrum: Spectrum) -> str:
-    """The step size for people, with its exponent."""
+    """The step sizes for people, with their exponents."""
     if spectrum.step_size == 0:
         return "no step"
-    exponent = spectrum.sizes.step_exponent(spectrum.step_size)
-    return f"η = {spectrum.step_size:.3g} (α = {exponent:.4g})"
+    names = ("", "₂", "₃", "₄")
+    return ", ".join(
+        f"η{name} = {step:.3g} (α{name} = {spectrum.sizes.step_exponent(step):.4g})"
+        for name, step in zip(names, (spectrum.step_size, *_later(spectrum)), strict=False)
+    )
+
+
+def _later(spectrum: Spectrum) -> tuple[float, ...]:
+    """Steps after the first, as far as the spectrum tells."""
+    return tuple(float(step) for step in spectrum.details.get("next_step_sizes", ()))
 
 
 def histogram(
@@ -73,11 +81,13 @@ def histogram(
     draws = [simulated] if isinstance(simulated, Spectrum) else list(simulated)
     if not theory and not draws:
         raise ValueError("histogram needs at least one spectrum")
-    keys = list(dict.fromkeys(_key(spectrum) for spectrum in [*theory, *draws]))
+    # Where all tell of a second step; those out of a store do not.
+    later = all(_later(spectrum) for spectrum in [*theory, *draws])
+    keys = list(dict.fromkeys(_key(spectrum, later) for spectrum in [*theory, *draws]))
     panels = []
     for key in keys:
-        mine = [s for s in theory if _key(s) == key]
-        drawn = [s for s in draws if _key(s) == key]
+        mine = [s for s in theory if _key(s, later) == key]
+        drawn = [s for s in draws if _key(s, later) == key]
         panel = _histogram_panel(mine, drawn, bars, scale)
         above = panel_title((mine or drawn)[0]) if len(keys) > 1 or panel_title is not step_text else ""
         panels.append(replace(panel, title=above))
@@ -89,8 +99,9 @@ def histogram(
     )
 
 
-def _key(spectrum: Spectrum) -> tuple[str, str, str, float]:
-    return spectrum.of, spectrum.problem.key, spectrum.sizes.key, round(spectrum.step_size, 9)
+def _key(spectrum: Spectrum, later: bool) -> tuple[str, str, str, tuple[float, ...]]:
+    steps = (spectrum.step_size, *(_later(spectrum) if later else ()))
+    return spectrum.of, spectrum.problem.key, spectrum.sizes.key, tuple(round(step, 9) for step in steps)
 
 
 def _histogram_panel(
