@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from firststep import Problem, Sizes, predict, predict_spectrum
+from firststep.results import Spectrum
 from firststep.theory import unified
+from firststep.theory.spectra import blurred as blurring
+from firststep.theory.spectra import bulk
+from firststep.theory.spectra.blurred import blurred
+from firststep.theory.spectra.feature_bulk import FeatureBulk
+from firststep.theory.spectra.weight_bulk import WeightBulk
 
 pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
 
@@ -69,8 +75,9 @@ def test_a_spike_far_above_the_bulk_is_resolved() -> None:
         "h1 + h2 + 0.2*h3", "h1 + h3/6", 0.0, "sphere", "rademacher", "order_one", inputs="power(1)"
     )
     found = predict(problem, Sizes(2931, 23650, 15429, 140547), [2.4041440124533118], [0.98])
-    # The same at four times as many nodes of z.
-    assert found.test_error[0, 0] == pytest.approx(98.437, rel=5e-3)
+    # It grows by a tenth and more from rung to rung up to here.
+    assert found.details["relative_error"][0, 0] < unified.ACCEPTED
+    assert found.test_error[0, 0] > 10
 
 
 @pytest.mark.parametrize(
@@ -139,3 +146,73 @@ def test_a_spectrum_after_a_step_on_a_dozen_samples() -> None:
         Problem("abs", "h3", 0.5, readout="constant"), Sizes(11, 1, 204, 12), 0.95, of="weights"
     )
     assert found.atom + np.trapezoid(found.density, found.x) == pytest.approx(1.0, abs=3e-3)
+
+
+# Found among random spectra: each was refused, had another mass than one, or took minutes or gigabytes.
+HARD = {
+    "bands of single neurons": (
+        Problem("tanh", "h1", 0.5, "sphere"), Sizes(5604317, 114855766, 160255, 66981760), 0.4427528, "weights",
+    ),
+    "spikes of too many orders": (
+        Problem("abs", "sin(2*x)", 30.0, "sphere"), Sizes(255479876, 294286895, 13227946508), 0.4012661, "features",
+    ),
+    "one neuron": (Problem("x + 0.3*h3", "sign(x)", 1.0, "sphere"), Sizes(75, 485, 1), 0.5722284, "weights"),
+    "a degree's narrow band far above the others": (
+        Problem("tanh", "h1", 0.5, readout="constant"), Sizes(28532, 400, 302743, 41694), -0.1138126, "features",
+    ),
+    "bands of single samples": (
+        Problem("relu", "h1", 30.0, readout="constant", initial_output="order_one"),
+        Sizes(608, 6076, 45933, 106), 0.3461963, "features",
+    ),
+    "two directions": (
+        Problem("erf", "h1", 30.0, "sphere", "rademacher"), Sizes(35, 2, 962), 0.456, "features",
+    ),
+    "one direction": (
+        Problem("sigmoid", "relu", 1.0, readout="constant", initial_output="order_one"),
+        Sizes(12, 1, 189), 0.1888878, "features",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(HARD))
+def test_a_hard_spectrum_has_its_mass(name: str) -> None:
+    problem, sizes, exponent, of = HARD[name]
+    found = predict_spectrum(problem, sizes, step_exponent=exponent, of=of)
+    assert found.atom + np.trapezoid(found.density, found.x) == pytest.approx(1.0, abs=3e-3)
+    assert (found.density >= 0).all()
+    assert (np.diff(found.x) > 0).all()
+
+
+@pytest.mark.parametrize("of", ["features", "weights"])
+def test_a_blurred_spectrum_is_the_sharp_one_blurred(of: str) -> None:
+    problem, sizes = Problem("tanh", "h1 + h2/sqrt(2)", 0.5), Sizes(600, 300, 900)
+    sharp = predict_spectrum(problem, sizes, 4.0, of=of)
+    kind = FeatureBulk if of == "features" else WeightBulk
+    seen = blurred(kind(problem, sizes, 4.0, "structured").coarse(), 200)
+
+    def beside(spectrum: Spectrum, at: np.ndarray) -> np.ndarray:
+        pieces = (spectrum.density[1:] + spectrum.density[:-1]) / 2 * np.diff(spectrum.x)
+        return np.interp(at, spectrum.x, np.append(0.0, np.cumsum(pieces)))
+
+    at = np.geomspace(seen.x[0], seen.x[-1], 200)
+    assert abs(beside(seen, at) - beside(sharp, at)).max() < 0.015
+    assert seen.atom == sharp.atom
+    assert seen.edges[1] == pytest.approx(sharp.edges[1], rel=0.2)
+    np.testing.assert_allclose(
+        [one.eigenvalue for one in seen.outliers], [one.eigenvalue for one in sharp.outliers], rtol=0.02
+    )
+
+
+def test_more_work_than_is_allowed_gives_a_blurred_spectrum_with_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, sizes = Problem("tanh", "h1", 0.5), Sizes(400, 200, 300)
+    assert not predict_spectrum(problem, sizes, 2.0).details.get("notes")
+    monkeypatch.setattr(bulk, "MOST_WORK", 1e6)
+    found = predict_spectrum(problem, sizes, 2.0)
+    assert "blurred by" in found.details["notes"][0]
+    assert found.atom + np.trapezoid(found.density, found.x) == pytest.approx(1.0, abs=1e-9)
+    # Where that fails, too, the sentence says what helps.
+    monkeypatch.setattr(blurring, "WRONG_MASS", 0.0)
+    with pytest.raises(RuntimeError, match=r"more than 1e\+06 multiplications: lower the step size"):
+        predict_spectrum(problem, sizes, 2.0)

@@ -51,6 +51,29 @@ WRONG_MASS = 0.02
 LOOSEST, LOOSE_POINTS = 30.0, 48
 # With an integral that is right to this, a density need not be solved at every point of its grid.
 RIGHT_MASS = 3e-4
+# Largest temporary of a solution, in complex numbers for all points, and what one spectrum may cost: multiplications,
+# of which a core does some 1e9 a second. More is looked at with blurred eyes.
+MOST_NUMBERS, MOST_WORK = 4e6, 4e9
+
+
+class Overworked(RuntimeError):
+    """A spectrum would cost more than `MOST_WORK`."""
+
+
+@dataclass
+class Work:
+    """What the solutions of one spectrum have cost, in multiplications."""
+
+    spent: float = 0.0
+
+    def add(self, cost: float) -> None:
+        """Count, and refuse to go on beyond the limit."""
+        self.spent += cost
+        if self.spent > MOST_WORK:
+            raise Overworked(
+                f"this spectrum takes more than {MOST_WORK:.0e} multiplications: lower the step size, or take more "
+                "dimensions, samples and neurons"
+            )
 
 
 @dataclass(frozen=True)
@@ -83,6 +106,7 @@ class Solver:
     step_size: float
     of: str
     effort: int = 1  # refines the scan where narrow bands were missed
+    places: Array = np.empty(0)  # where eigenvalues are known to lie, for the scan
     accuracy: float = (
         math.nan
     )  # change of the density under refinement, in units of its maximum, if it was looked at
@@ -92,9 +116,14 @@ class Solver:
     neighbour: "Solver | None" = None  # of the same kind, for a problem close to this one, solved before
     known: Bulk | None = None  # all points solved on the way to the support
     loose: LooseLabels | None = None  # the largest labels, if they are taken out of the law of M
+    work: Work | None = None  # shared by all solvers of one spectrum, where it is limited
 
     def solve(self, ridge: Values, start: Values | None, tolerance: float) -> Values:
         """Solution at complex (or real) ridge = -x."""
+        raise NotImplementedError
+
+    def transform(self, ridge: Values, values: Values) -> Values:
+        """Stieltjes transform of the law at -ridge, up to its atom at zero."""
         raise NotImplementedError
 
     def density(self, x: Array, values: Values) -> Array:
@@ -107,6 +136,10 @@ class Solver:
 
     def carried(self, values: Values, to: Any) -> Values:
         """Solutions at the nodes of another solver of the same kind."""
+        raise NotImplementedError
+
+    def coarse(self) -> "Solver":
+        """The same with as few nodes as a blurred view needs, without a limit."""
         raise NotImplementedError
 
     def ridge(self, x: Array, distance: float = APPROACH[-1]) -> Values:
@@ -190,7 +223,7 @@ class Solver:
 
         Where not the whole is wanted, what lies far below the mean eigenvalue is left out: the bulk ends above it.
         """
-        points = self.scan_points()
+        points = np.union1d(self.scan_points(), self.places)
         scan = self.scanned(points if whole else points[points > UPPER_PART * self.mean])
         full = self.height(scan) > EMPTY
         if full[0] and whole:

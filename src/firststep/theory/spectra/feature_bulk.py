@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,13 +26,27 @@ from firststep.theory.coefficients import (
     spike_strength,
     tables_of,
 )
-from firststep.theory.equations import forms_at, repeated, solve_points
+from firststep.theory.equations import LONG, forms_at, repeated, solve_points
 from firststep.theory.sectors import HIGHEST, degree_shares
-from firststep.theory.spectra.bulk import ASIDE, EMPTY, NEAREST, TIGHT, UNLIKELY, Bulk, Solver, between
+from firststep.theory.spectra.bulk import (
+    ASIDE,
+    EMPTY,
+    MOST_NUMBERS,
+    NEAREST,
+    TIGHT,
+    UNLIKELY,
+    Bulk,
+    Solver,
+    between,
+)
 from firststep.theory.spectra.loose import loose_labels
 
 # Coarse, for the way from the complex plane to the real axis; refined from there.
 RESOLUTION = Resolution(12, 0.9, 4, negligible=1e-4)
+# For a blurred view: nodes of z, distance of the readout's, and functions of z that are left out.
+# The second where the first would cost more than so many multiplications for each point and round.
+BLURRED = (Resolution(60, 0.4, 4, negligible=1e-3), Resolution(24, 0.9, 3, negligible=1e-2))
+DEAR = 3e5
 # Nodes of z that a spike of one adds; twice as many where all neurons have the same.
 MORE_NODES, MOST_NODES = 36, 1200
 # A degree has a bulk of its own, or another shape than noise, from so many samples or neurons for each direction on.
@@ -44,8 +59,9 @@ MORE_LEVELS = 12
 CELLS = 650
 # How much closer a spike of one brings the readout's nodes, and how close they may come.
 SPACING, LEAST_SPACING = 1.5, 0.1
-# Change of the density under refinement, in units of its maximum, that is aimed at.
-ACCURACY = 1e-3
+# Change of the density under refinement, in units of its maximum, that is aimed at; with few samples, neurons or
+# directions draws differ by more, and this over their number is enough.
+ACCURACY, DIFFERENT = 1e-3, 0.03
 # Points at which it is solved again to see that, where they lie in units of the mean eigenvalue, and how often.
 CHECK_RANGE, CHECKS = (3e-4, 10.0), 32
 SETTLING_ROUNDS = 6
@@ -55,6 +71,10 @@ CHECK_EVERY = 9
 WAYS = ("nodes", "readout_spacing", "rest_levels")
 # Rounds of the search for an outlier, and where in a bracket points are placed around the root of the secant.
 ROOT_ROUNDS, AROUND = 20, np.array([-3e-2, -1e-3, 0.0, 1e-3, 3e-2])
+# Rounds of Newton that a solution takes, for counting its cost.
+USUAL_ROUNDS = 5
+# How often the range in which outliers are looked for is widened eightfold.
+FARTHER = 8
 # Points between two pieces of the bulk at which outliers are counted.
 GAP_POINTS = 40
 # Polynomials as bases are slower, and needed only where sqrt(N) would multiply rounding too much.
@@ -208,9 +228,28 @@ class FeatureBulk(Solver):
 
     def _at(self, resolution: Resolution) -> "FeatureBulk":
         """The same spectrum at another resolution."""
-        return FeatureBulk(
+        other = FeatureBulk(
             self.problem, self.sizes, self.step_size, self.rest, resolution, self.loose is not None
         )
+        other.work = self.work
+        return other
+
+    def coarse(self) -> "FeatureBulk":
+        """The same with as few nodes as a blurred view needs, without a limit."""
+        if len(self.geometry.hermite):
+            return self
+        used, found = self.resolution, self
+        for blurred in BLURRED:
+            resolution = Resolution(
+                min(used.nodes, blurred.nodes),
+                max(used.readout_spacing, blurred.readout_spacing),
+                blurred.rest_levels,
+                max(used.negligible, blurred.negligible),
+            )
+            found = FeatureBulk(self.problem, self.sizes, self.step_size, self.rest, resolution)
+            if found.cost < DEAR:
+                break
+        return found
 
     def carried(self, values: Values, to: "FeatureBulk") -> Values:
         """Solutions at the nodes of another resolution; 1/rho and delta are smooth where rho is not."""
@@ -250,8 +289,13 @@ class FeatureBulk(Solver):
             tried.append(replace(self.resolution, nodes=max(CELLS, self.resolution.nodes), cells=True))
         yield from (self._at(resolution) for resolution in tried if _affordable(resolution))
 
+    @property
+    def aim(self) -> float:
+        """The change of the density under refinement that is enough."""
+        return max(ACCURACY, DIFFERENT / min(self.sizes.n_samples, self.sizes.width, self.sizes.dim))
+
     def settled(self, rounds: int = SETTLING_ROUNDS) -> "FeatureBulk":
-        """The same spectrum at a resolution at which the density does not move by more than `ACCURACY`.
+        """The same spectrum at a resolution at which the density does not move by more than `aim`.
 
         It is refined in the ways in which it moves, as often as `rounds` allow; `accuracy` tells how much it moves.
         """
@@ -270,7 +314,7 @@ class FeatureBulk(Solver):
                 again = other.continued(here.x, now.carried(here.values, other))
                 moved[way] = float(np.abs(again.density - here.density).max() / here.density.max())
             now.accuracy = max(moved.values())
-            refined = _finer(now.resolution, *(way for way, change in moved.items() if change > ACCURACY / 2))
+            refined = _finer(now.resolution, *(way for way, change in moved.items() if change > self.aim / 2))
             if refined == now.resolution or not _affordable(refined):
                 break
             other = now._at(refined)
@@ -298,12 +342,47 @@ class FeatureBulk(Solver):
             rounds = 2 * fixedpoint.PLAIN_ROUNDS
         else:
             rounds = 0
-        return solve_points(g, self.tables.repeat(len(ridge)), ridge, start, tolerance, rounds).value
+        values, left, failed = [], [], None
+        together = self._together()
+        for low in range(0, len(ridge), together):
+            part = slice(low, low + together)
+            if self.work is not None:
+                self.work.add(USUAL_ROUNDS * len(ridge[part]) * self.cost)
+            tables = self.tables.repeat(len(ridge[part]))
+            try:
+                solved: Any = solve_points(g, tables, ridge[part], start[part], tolerance, rounds)
+            except fixedpoint.ConvergenceError as error:
+                solved = failed = error
+            values.append(np.asarray(solved.value))
+            left.append(np.asarray(solved.residual))
+        if failed is not None:
+            raise fixedpoint.ConvergenceError(str(failed), np.concatenate(values), np.concatenate(left))
+        return np.concatenate(values)
+
+    def _together(self) -> int:
+        """Points that are solved at once, for the memory that their matrices take."""
+        g, t = self.geometry, self.tables
+        basis, levels = max(t.h.shape[1], len(g.u)), t.level_weights.shape[1]
+        return max(1, int(MOST_NUMBERS / max((len(g.z) + len(g.u)) ** 2, levels * basis**2)))
+
+    @property
+    def cost(self) -> float:
+        """Multiplications for each point and round of Newton, by the way that `solve_points` goes."""
+        g, t = self.geometry, self.tables
+        nz, nu, basis, levels = len(g.z), len(g.u), t.h.shape[1], t.level_weights.shape[1]
+        rank = basis * (basis + 1) / 2
+        if nz <= LONG * rank and not g.cells:
+            return float(levels * (nz + nu) ** 2 * basis)
+        return float((nz + rank + nu) * (rank + nu) ** 2 + levels * (rank**2 + nz * basis * (basis + nu)))
 
     def density(self, x: Array, values: Values) -> Array:
         """Im s(x)/pi with s = (n/N) E rho."""
+        return self.without_atom(x, self.transform(self.ridge(x), values).imag / math.pi)
+
+    def transform(self, ridge: Values, values: Values) -> Values:
+        """s = (n/N) E rho."""
         g = self.geometry
-        return self.without_atom(x, g.samples_per_neuron * (values[:, : len(g.z)].imag @ g.weights) / math.pi)
+        return np.asarray(g.samples_per_neuron * (values[:, : len(g.z)] @ g.weights))
 
     def loose_score(self, x: Array, values: Values, places: Array, shares: Array) -> Array:
         """A direction with variance c(U, m) is beyond x where E_u[alpha alpha^T c y] has an eigenvalue above -1/P."""
@@ -348,13 +427,7 @@ class FeatureBulk(Solver):
         top = 4 * (edge + strength)
         if top > x[-1]:
             far = np.geomspace(x[-1], top, 2 + math.ceil(math.log2(top / x[-1])))[1:]
-            # Far out rho and delta fall like 1/x.
-            fall = (x[-1] / far)[:, None]
-            rho, delta = (
-                values[-1, : len(self.geometry.z)] * fall,
-                1 + (values[-1, len(self.geometry.z) :] - 1) * fall,
-            )
-            x, values = np.append(x, far), np.append(values, np.append(rho, delta, axis=1), axis=0)
+            x, values = np.append(x, far), np.append(values, self._farther(x[-1], values[-1], far), axis=0)
         else:
             last = int(np.searchsorted(x, top)) + 1
             x, values = x[:last], values[:last]
@@ -367,6 +440,14 @@ class FeatureBulk(Solver):
                 raise
             x, values = x[fine], self.beside(x[fine], np.asarray(error.value)[fine])
         levels = _eigenvalues(self.joint(values))
+        for _ in range(FARTHER):
+            if levels[-1, 0] >= 0:
+                break
+            # Rows that are long along the spike add to it: its place is beyond what the coefficients say.
+            far = x[-1] * np.array([2.0, 4.0, 8.0])
+            there = self.beside(far, self._farther(x[-1], values[-1], far))
+            x, values = np.append(x, far), np.append(values, there, axis=0)
+            levels = np.append(levels, _eigenvalues(self.joint(there)), axis=0)
         count = int((levels[0] < 0).sum())
         # The k-th eigenvalue changes sign for the last time at the k-th outlier.
         left = [int(np.flatnonzero(levels[:, k] < 0).max()) for k in range(count)]
@@ -376,6 +457,11 @@ class FeatureBulk(Solver):
         # A rare direction of M, or a rare readout, that the quadrature stands for by a node far out makes a root of its
         # own, whose vector is no function of what the neurons share: it belongs to the tail of the bulk.
         return tuple(outlier for outlier, known in found if known > FAINT)
+
+    def _farther(self, x: float, values: Values, far: Array) -> Values:
+        """Solutions far out, from one of them: rho and delta fall like 1/x."""
+        fall, nz = (x / far)[:, None], len(self.geometry.z)
+        return np.append(values[:nz] * fall, 1 + (values[nz:] - 1) * fall, axis=1)
 
     @property
     def in_pieces(self) -> bool:

@@ -19,9 +19,10 @@ from firststep.results import Outlier, Spectrum
 from firststep.setting import Problem, Sizes, later_steps_of, step_sizes_of
 from firststep.setting.doors import door
 from firststep.theory.scope import check_scope
-from firststep.theory.spectra.bulk import WRONG_MASS
+from firststep.theory.spectra.blurred import blurred, places
+from firststep.theory.spectra.bulk import WRONG_MASS, Overworked, Work
 from firststep.theory.spectra.covariant import CovariantWeights
-from firststep.theory.spectra.feature_bulk import ACCURACY, FeatureBulk
+from firststep.theory.spectra.feature_bulk import FeatureBulk
 from firststep.theory.spectra.loose import has_islets
 from firststep.theory.spectra.two_step_features import TwoStepFeatures
 from firststep.theory.spectra.two_steps import TwoStepWeights, check_steps
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
 KINDS = ("features", "weights")
 # Of a density; more would fill the memory and no eye would see them.
 MOST_POINTS = 100_000
+# A density whose points, joined by lines, have another integral than one by more than this is looked at again.
+WRONG_LINE = 0.003
+# Where the largest labels cannot be taken out.
+ISLETS = (
+    "the bulk at step size {step:.4g} ends in islets, each of a label: networks have them at other places"
+)
 # Relative accuracy of a critical step size.
 CRITICAL_ACCURACY = 0.01
 
@@ -165,8 +172,9 @@ def _predicted(
     problem: Problem, sizes: Sizes, steps: tuple[float, ...], of: str, points: int, rest: str, check: bool
 ) -> Spectrum:
     taken = [step for step in steps if step > 0]
-    found = _refined(_solver_of(problem, sizes, taken, of, rest), points, check)
-    if len(taken) < 2 and is_plain(problem, sizes) and has_islets(found):
+    found = _sharp_or_blurred(_solver_of(problem, sizes, taken, of, rest), points, check)
+    sharp = not found.details.get("notes")
+    if sharp and len(taken) < 2 and is_plain(problem, sizes) and has_islets(found):
         found = _without_islets(found, rest, points)
     if len(steps) == 1:
         return found
@@ -195,10 +203,33 @@ def _without_islets(found: Spectrum, rest: str, points: int) -> Spectrum:
     """The same at the same resolution, with the largest labels taken out of the law of M and counted."""
     kind: type[FeatureBulk] | type[WeightBulk] = FeatureBulk if found.of == "features" else WeightBulk
     used = found.details["resolution"]
-    loose = _solved(
-        kind(found.problem, found.sizes, found.step_size, rest, used, loose=True), points, check=False
-    )
+    bulk = kind(found.problem, found.sizes, found.step_size, rest, used, loose=True)
+    bulk.work = Work()
+    try:
+        loose = _solved(bulk, points, check=False)
+    except (fixedpoint.ConvergenceError, Overworked):
+        return replace(found, details={**found.details, "notes": (ISLETS.format(step=found.step_size),)})
     return replace(loose, details={**loose.details, "accuracy": found.details["accuracy"]})
+
+
+def _sharp_or_blurred(bulk: FeatureBulk | WeightBulk, points: int, check: bool) -> Spectrum:
+    """The spectrum as the equations have it; blurred where it falls into too many bands, or takes too much work."""
+    try:
+        bulk.work = Work()
+        found = _refined(bulk, points, check)
+        line = found.atom + float(np.trapezoid(found.density, found.x))
+        # Outliers are no part of the bulk.
+        if abs(line - 1) < WRONG_LINE + len(found.outliers) / min(bulk.total, found.sizes.dim):
+            return found
+        failed: Exception = fixedpoint.ConvergenceError(
+            f"a line through the density integrates to {line:.3f} instead of 1", found.x, found.density
+        )
+    except (fixedpoint.ConvergenceError, Overworked) as error:
+        failed = error
+    try:
+        return blurred(bulk.coarse(), points)
+    except (fixedpoint.ConvergenceError, NotImplementedError):
+        raise failed from None
 
 
 def _refined(bulk: FeatureBulk | WeightBulk, points: int, check: bool) -> Spectrum:
@@ -208,7 +239,7 @@ def _refined(bulk: FeatureBulk | WeightBulk, points: int, check: bool) -> Spectr
     bulk = bulk.settled()
     found = _solved(bulk, points)
     for other in bulk.alternatives():
-        if found.details["accuracy"] <= ACCURACY:
+        if found.details["accuracy"] <= bulk.aim:
             break
         found = min(found, _solved(other, points), key=lambda spectrum: float(spectrum.details["accuracy"]))
     return found
@@ -222,7 +253,7 @@ def _solved(bulk: FeatureBulk | WeightBulk, points: int, check: bool = True) -> 
             return found
     except fixedpoint.ConvergenceError:
         pass
-    bulk.effort, bulk.neighbour = 2, None
+    bulk.effort, bulk.neighbour, bulk.places = 2, None, places(bulk)
     return bulk.spectrum(points, check)
 
 

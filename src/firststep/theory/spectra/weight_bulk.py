@@ -31,6 +31,8 @@ from firststep.theory.step_law import beyond_spike, bulk_law, directions_of
 # Nodes of the law of M for the weights, whose equations are cheap, and distance of those of a Gaussian readout.
 RESOLUTION = Resolution(1, 0.45, 12)
 MOST_LEVELS, LEAST_SPACING = 24, 0.03
+# The same for a blurred view.
+BLURRED = Resolution(1, 0.06, 12)
 # Nodes of the law without the largest labels, in units of those of the whole: its tail must not fall into bands.
 FINER = 4
 # Change of the density under refinement, in units of its maximum, that is aimed at, and how often it is refined.
@@ -110,6 +112,11 @@ class WeightBulk(Solver):
         wide = self.mean * max(1.0, self.aspect) * np.geomspace(*SCAN_RANGE, SCAN_POINTS * self.effort)
         return np.unique(np.append(wide, bands[bands > wide[0]]))
 
+    @property
+    def aim(self) -> float:
+        """The change of the density under refinement that is enough."""
+        return ACCURACY
+
     def settled(self) -> "WeightBulk":
         """The same at a resolution at which the density moves by less than `ACCURACY`; `accuracy` says by how much."""
         now = self
@@ -151,6 +158,10 @@ class WeightBulk(Solver):
         return WeightBulk(
             self.problem, self.sizes, self.step_size, self.rest, resolution, self.loose is not None
         )
+
+    def coarse(self) -> "WeightBulk":
+        """The same with as few nodes as a blurred view needs."""
+        return WeightBulk(self.problem, self.sizes, self.step_size, self.rest, BLURRED)
 
     def solve(self, ridge: Values, start: Values | None, tolerance: float) -> Values:
         """1 + e(U): g(m) = 1/(lambda + (N/d) E_u[c/(1 + e)]), e(U) = int c g dmu."""
@@ -226,12 +237,15 @@ class WeightBulk(Solver):
 
     def density(self, x: Array, values: Values) -> Array:
         """Density of W W^T: d/N times that of W^T W."""
-        g = self._resolvent(-self.ridge(x, APPROACH[-1]), values, self.variance)
         # The transform of W^T W has no atom at zero if N > d; that of W W^T is not needed.
-        own = (g @ self.law.weights).imag / math.pi
+        own = self.transform(self.ridge(x, APPROACH[-1]), values).imag / math.pi
         width = self.height_above(x)
-        zero = max(0.0, 1 - self.aspect) * width / (math.pi * (x**2 + width**2))
-        return np.asarray((own - zero) / self.aspect)
+        zero = max(0.0, 1 / self.aspect - 1) * width / (math.pi * (x**2 + width**2))
+        return np.asarray(own - zero)
+
+    def transform(self, ridge: Values, values: Values) -> Values:
+        """d/N times that of W^T W, whose eigenvalues are the same up to those at zero."""
+        return np.asarray(self._resolvent(-ridge, values, self.variance) @ self.law.weights / self.aspect)
 
     def _spike(self, x: Values, values: Values) -> Values:
         """Zero at an outlier: 1 + theta^2 E[U^2/(1+e)] G_v, or 1 + |v|^2 G_v where W0^T a is part of v."""
