@@ -45,6 +45,25 @@ def test_errors_against_drawn_networks(row):
     assert abs(found.test_error[0, 0] - value) < found.test_error_bar[0, 0] + 2 * error
 
 
+# The same for an output of order one (seed 0, with controls), n, d, N = 600, 300, 450, alpha 0.1, 0.3 and 0.5.
+ORDER_ONE = {
+    "relu": ([0.8747, 0.8122, 0.7812], [0.0048, 0.0064, 0.0081]),
+    "tanh": ([0.9194, 0.9475, 0.9934], [0.0044, 0.0059, 0.0064]),
+}
+
+
+@pytest.mark.parametrize("activation", ORDER_ONE)
+def test_an_output_of_order_one(activation):
+    sizes, (values, errors) = Sizes(600, 300, 450), ORDER_ONE[activation]
+    problem = setting(activation, "spiked(15, overlap=0.5)", initial_output="order_one")
+    found = predict(problem, sizes, step_exponents=[0.1, 0.3, 0.5], ridges=0.1)
+    assert np.all(np.abs(found.test_error[:, 0] - values) < 0.01 * np.array(values) + 2 * np.array(errors))
+    still = [predict(p, sizes, 0.0) for p in (problem, problem.replaced(initial_output="vanishing"))]
+    assert still[0].test_error[0, 0] == still[1].test_error[0, 0]
+    plain = unified.solve(problem, sizes, np.array([sizes.step_size(0.5)]), np.array([0.1]))
+    assert plain.test_error[0, 0] > 1.05 * values[-1]
+
+
 def test_without_it_the_theory_is_far_off():
     steps = np.array([SIZES.step_size(0.2)])
     known = unified.solve(setting("relu", "spiked(10, overlap=1)"), SIZES, steps, np.array([0.1]))
@@ -70,7 +89,8 @@ def test_where_it_is_used():
     assert loud.is_loud(setting("relu", inputs), SIZES)
     assert loud.is_loud(setting("relu", "power(1)"), SIZES)
     assert not loud.is_loud(setting("relu", "power(0.5)"), SIZES)
-    assert not loud.is_loud(setting("relu", inputs, initial_output="order_one"), SIZES)
+    assert loud.is_loud(setting("relu", inputs, initial_output="order_one"), SIZES)
+    assert not loud.is_loud(setting("relu", "power(1)", initial_output="order_one"), SIZES)
     assert not loud.is_loud(Problem("relu", "t1 + t2", inputs=inputs), SIZES)
 
 
