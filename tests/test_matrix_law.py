@@ -91,6 +91,18 @@ DRAWN = [
 ]
 
 
+def test_where_a_neurons_own_component_is_known():
+    # 16 drawn networks of d = 40 and 100, 10 of d = 200: M mixes z and what is beside it, which must not count twice.
+    problem = Problem("relu", "t1 + t1*t2", noise_std=0.3, rows="sphere")
+    for sizes, step, drawn, error in (
+        (Sizes(1500, 40, 1000), 1500**0.5, 0.2302, 0.0023),
+        (Sizes(1500, 100, 600), 1500**0.5, 0.5245, 0.0093),
+        (Sizes(3200, 200, 400), 40.0, 0.7271, 0.0133),
+    ):
+        found = predict(problem, sizes, step_sizes=step, ridges=0.05).test_error[0, 0]
+        assert found == pytest.approx(drawn, abs=0.01 * drawn + 2 * error)
+
+
 @pytest.mark.parametrize("row", DRAWN)
 def test_errors_after_one_step_for_two_directions(row):
     activation, teacher, output, sizes, exponent, train, test = row
