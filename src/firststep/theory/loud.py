@@ -414,7 +414,7 @@ def _averaged(
     found: dict[str, Array] = {}
     for i, step in enumerate(steps):
         # Without a step the initial output plays no part.
-        here = problem if step > 0 else problem.replaced(initial_output="vanishing")
+        here = problem if step > 0 else problem.without_step()
         geometry, *own = loud_geometry(here, sizes, rest, pull.nodes(float(step), draft))
         for draw, weight in zip(draws, weights, strict=True):
             law = loud_step(here, sizes, float(step), float(draw), geometry, (own[0], own[1]))
