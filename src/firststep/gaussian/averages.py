@@ -354,23 +354,22 @@ def _hermite_sums(shape: _Shape, scale: Array, shift: Array, count: int) -> Arra
     flat_s, flat_t = scale.ravel(), shift.ravel()
     out = np.empty((count, flat_s.size))
     block = max(1, _BLOCK // 16)
+    line = np.arange(-_SUM_REACH, _SUM_REACH + _SUM_SPACING, _SUM_SPACING)
+    table = hermite_polynomials(line, count, normalised=True) * (_density(line) * _SUM_SPACING)
     for start in range(0, flat_s.size, block):
         part = slice(start, start + block)
         s, t = flat_s[part, None], flat_t[part, None]
-        if shape.kinks:
-            ends = (np.array(shape.kinks) - t) / np.maximum(s, 1e-300)
-            inner = np.clip(np.sort(ends, axis=1), -_SUM_REACH, _SUM_REACH)
-            edge = np.full((len(s), 1), _SUM_REACH)
-            bounds = np.concatenate([-edge, inner, edge], axis=1)
-            base, base_weights = np.polynomial.legendre.leggauss(_PANEL)
-            half = np.diff(bounds, axis=1)[..., None] / 2
-            nodes = (half * (base + 1) + bounds[:, :-1, None]).reshape(len(s), -1)
-            weights = (half * base_weights).reshape(len(s), -1) * _density(nodes)
-        else:
-            line = np.arange(-_SUM_REACH, _SUM_REACH + _SUM_SPACING, _SUM_SPACING)
-            nodes = np.broadcast_to(line, (len(s), len(line)))
-            weights = np.broadcast_to(_density(line) * _SUM_SPACING, nodes.shape)
-        terms = shape.value(s * nodes + t) * weights
+        if not shape.kinks:
+            out[:, part] = table @ shape.value(s * line + t).T
+            continue
+        ends = (np.array(shape.kinks) - t) / np.maximum(s, 1e-300)
+        inner = np.clip(np.sort(ends, axis=1), -_SUM_REACH, _SUM_REACH)
+        edge = np.full((len(s), 1), _SUM_REACH)
+        bounds = np.concatenate([-edge, inner, edge], axis=1)
+        base, base_weights = np.polynomial.legendre.leggauss(_PANEL)
+        half = np.diff(bounds, axis=1)[..., None] / 2
+        nodes = (half * (base + 1) + bounds[:, :-1, None]).reshape(len(s), -1)
+        terms = shape.value(s * nodes + t) * (half * base_weights).reshape(len(s), -1) * _density(nodes)
         before, now = np.zeros_like(nodes), np.ones_like(nodes)
         for k in range(count):
             out[k, part] = (terms * now).sum(axis=1)
