@@ -3,6 +3,7 @@
     ./run python benchmarks/spectrum.py             # a table of problems at n = 2000
     ./run python benchmarks/spectrum.py --hard      # all readouts, ratios up to 3, up to eta = sqrt(N)
     ./run python benchmarks/spectrum.py --random 400    # ratios .05 to 20 (weights .001 to 1000): refusals, masses
+    ./run python benchmarks/spectrum.py --edges 20      # upper ends against drawn networks, labels with tails
 
 A slider wants half a second of an idle core. The density is compared with one at twice the resolution, which is
 approached from the complex plane anew; differences are in units of the density's maximum.
@@ -20,7 +21,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402 - not before the lines above
 
-from firststep import Problem, Sizes, Spectrum, predict_spectrum  # noqa: E402
+from firststep import Problem, Sizes, Spectrum, predict_spectrum, simulate_spectrum  # noqa: E402
 from firststep.theory.spectra.feature_bulk import FeatureBulk  # noqa: E402
 
 TEACHER, NOISE = "h1 + h2/sqrt(2)", 0.5
@@ -127,12 +128,44 @@ def show_random(count: int, seed: int) -> None:
     )
 
 
+def show_edges(count: int, seed: int) -> None:
+    """Random problems whose labels have tails: where the bulk ends, and where drawn networks end."""
+    rng = np.random.default_rng(seed)
+    sizes = Sizes(600, 300, 450)
+    inside = noted = total = 0
+    for _ in range(count):
+        activation = str(rng.choice(["gelu", "relu", "softplus"]))
+        teacher = str(rng.choice(["h3", "h1 + h3/6", "h2", "h1 + h3/2", "exp(x/2)"]))
+        problem, alpha = Problem(activation, teacher, 0.5), float(rng.uniform(0.3, 0.5))
+        found = predict_spectrum(problem, sizes, step_exponent=alpha)
+        drawn = simulate_spectrum(
+            problem, sizes, step_exponent=alpha, replicas=4, seed=int(rng.integers(2**31))
+        )
+        tops = [np.sort(one)[::-1][len(found.outliers)] for one in drawn.details["eigenvalues"]]
+        low, high = found.details["end_range"]
+        noted += bool(found.details["notes"])
+        # Without a note the end is one of the network itself, up to its fluctuation.
+        hits = sum(low * 0.9 <= top <= high * 1.1 for top in tops)
+        inside, total = inside + hits, total + len(tops)
+        print(
+            f"{activation:9s} {teacher:10s} alpha {alpha:.2f}  end {found.edges[1]:7.2f} "
+            f"({low:.2f} to {high:.2f}), drawn {', '.join(f'{top:.2f}' for top in sorted(tops))}"
+        )
+    print(f"{noted} of {count} with a note; {inside} of {total} drawn ends within the range, to a tenth")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hard", action="store_true", help="problems whose bulk is hard to resolve")
     parser.add_argument("--random", type=int, default=0, metavar="K", help="so many random spectra")
+    parser.add_argument(
+        "--edges", type=int, default=0, metavar="K", help="so many upper ends beside drawn ones"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random spectra")
     arguments = parser.parse_args()
+    if arguments.edges:
+        show_edges(arguments.edges, arguments.seed)
+        return
     if arguments.random:
         show_random(arguments.random, arguments.seed)
         return

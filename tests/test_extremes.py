@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from firststep import Problem, Sizes, predict, predict_spectrum
+from firststep import Problem, Sizes, predict, predict_spectrum, simulate_spectrum
 from firststep.results import Spectrum
 from firststep.theory import unified
 from firststep.theory.spectra import blurred as blurring
-from firststep.theory.spectra import bulk
+from firststep.theory.spectra import bulk, loose
 from firststep.theory.spectra.blurred import blurred
 from firststep.theory.spectra.feature_bulk import FeatureBulk
 from firststep.theory.spectra.weight_bulk import WeightBulk
@@ -207,7 +207,7 @@ def test_more_work_than_is_allowed_gives_a_blurred_spectrum_with_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem, sizes = Problem("tanh", "h1", 0.5), Sizes(400, 200, 300)
-    assert not predict_spectrum(problem, sizes, 2.0).details.get("notes")
+    assert not predict_spectrum(problem, sizes, 2.0).details["notes"]
     monkeypatch.setattr(bulk, "MOST_WORK", 1e6)
     found = predict_spectrum(problem, sizes, 2.0)
     assert "blurred by" in found.details["notes"][0]
@@ -216,3 +216,24 @@ def test_more_work_than_is_allowed_gives_a_blurred_spectrum_with_a_note(
     monkeypatch.setattr(blurring, "WRONG_MASS", 0.0)
     with pytest.raises(RuntimeError, match=r"more than 1e\+06 multiplications: lower the step size"):
         predict_spectrum(problem, sizes, 2.0)
+
+
+def test_an_end_that_the_largest_label_makes_says_how_it_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the law of M without the largest labels, which takes long for many samples, is made once."""
+    made = []
+    matrix_law = loose.matrix_law
+    monkeypatch.setattr(loose, "matrix_law", lambda *labels: made.append(0) or matrix_law(*labels))
+    loose._parted.cache_clear()
+    problem, sizes = Problem("gelu", "h3", 0.5), Sizes(600, 300, 450)
+    found = predict_spectrum(problem, sizes, step_exponent=0.46)
+    assert len(made) == 1
+    low, high = found.details["end_range"]
+    assert low < found.edges[1] < high
+    assert any(f"{low:.3g} to {high:.3g} in nine of ten networks" in note for note in found.details["notes"])
+    drawn = simulate_spectrum(problem, sizes, step_exponent=0.46, replicas=4, seed=1)
+    tops = [np.sort(one)[::-1][len(found.outliers)] for one in drawn.details["eigenvalues"]]
+    assert sum(low * 0.9 < top < high * 1.1 for top in tops) >= 3
+    # Labels without a tail make no such end.
+    assert not predict_spectrum(problem.replaced(teacher="tanh(x)"), sizes, step_exponent=0.46).details[
+        "notes"
+    ]

@@ -159,7 +159,7 @@ def run(wanted: Wanted, output: Output, say: Callable[[str], None], tell: Callab
     with waiting(f"{count} from the theory", output.quiet):
         predicted = wanted.predicted()
     for spectrum in predicted:
-        for note in spectrum.details.get("notes", ()):
+        for note in spectrum.details["notes"]:
             tell(note)
         accuracy = spectrum.details["accuracy"]
         if accuracy > ROUGH:

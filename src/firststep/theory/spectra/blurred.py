@@ -60,7 +60,13 @@ def blurred(bulk: Solver, points: int) -> Spectrum:
         f"the density at step size {bulk.step_size:.4g} is blurred by {100 * angle:.2g} % of the eigenvalue: the bulk "
         "falls into more bands than are worth telling apart; 0.3 % of the eigenvalues lie beyond each of its ends"
     )
-    details = {"mass": mass, "accuracy": math.nan, "resolution": bulk.resolution, "notes": (note, *notes)}
+    details = {
+        "mass": mass,
+        "accuracy": math.nan,
+        "resolution": bulk.resolution,
+        "notes": (note, *notes),
+        "end_range": (edges[1], edges[1]),
+    }
     return Spectrum(
         bulk.problem,
         bulk.sizes,

@@ -47,6 +47,8 @@ EMPTY = 1e-3
 NEAREST = 5e-4
 # A density whose integral is wrong by more than this is refused, by more than a quarter of it solved again, finer.
 WRONG_MASS = 0.02
+# With so many loose eigenvalues beyond a place in the mean, there is none with a chance of 5 and of 95 per cent.
+SCATTER = -np.log([0.05, 0.95])
 # How far beyond the edge loose eigenvalues are looked for, in units of it, and at how many points.
 LOOSEST, LOOSE_POINTS = 30.0, 48
 # With an integral that is right to this, a density need not be solved at every point of its grid.
@@ -116,6 +118,9 @@ class Solver:
     neighbour: "Solver | None" = None  # of the same kind, for a problem close to this one, solved before
     known: Bulk | None = None  # all points solved on the way to the support
     loose: LooseLabels | None = None  # the largest labels, if they are taken out of the law of M
+    end_range: tuple[float, float] | None = (
+        None  # where the bulk ends in nine of ten networks, if they differ
+    )
     work: Work | None = None  # shared by all solvers of one spectrum, where it is limited
 
     def solve(self, ridge: Values, start: Values | None, tolerance: float) -> Values:
@@ -389,8 +394,9 @@ class Solver:
             )
         accuracy = self.checked(x, density, scan) if check else math.nan
         outliers = self.all_outliers(intervals, scan)
+        notes: tuple[str, ...] = ()
         if self.loose is not None:
-            x, density, edge = self._with_loose(x, density, edge, scan)
+            x, density, edge, notes = self._with_loose(x, density, edge, scan)
             intervals[-1] = (intervals[-1][0], edge)
         return Spectrum(
             self.problem,
@@ -404,11 +410,19 @@ class Solver:
             tuple(intervals),
             self.atom,
             outliers,
-            {"mass": mass, "accuracy": accuracy, "resolution": self.resolution},
+            {
+                "mass": mass,
+                "accuracy": accuracy,
+                "resolution": self.resolution,
+                "notes": notes,
+                "end_range": self.end_range or (edge, edge),
+            },
         )
 
-    def _with_loose(self, x: Array, density: Array, edge: float, scan: Bulk) -> tuple[Array, Array, float]:
-        """The density with the eigenvalues of the largest labels, which lie beyond the edge."""
+    def _with_loose(
+        self, x: Array, density: Array, edge: float, scan: Bulk
+    ) -> tuple[Array, Array, float, tuple[str, ...]]:
+        """The density with the eigenvalues of the largest labels, which lie beyond the edge, and how these scatter."""
         assert self.loose is not None
         far = edge * np.geomspace(1 + NEAREST, LOOSEST, LOOSE_POINTS)
         start = scan.take(scan.x > edge)
@@ -419,7 +433,16 @@ class Solver:
             return self.loose_score(far, values, places, shares)
 
         beyond = self.loose.beyond(score, len(far))
-        return with_tail(x, density, far, beyond, self.total)
+        x, density, end = with_tail(x, density, far, beyond, self.total)
+        if end <= edge:
+            return x, density, end, ()
+        low, high = (float(place) for place in np.interp(-SCATTER, -np.minimum.accumulate(beyond), far))
+        note = (
+            f"the bulk's end at step size {self.step_size:.4g} is an eigenvalue of the largest label and differs from "
+            f"draw to draw: {end:.3g} in the middle, {low:.3g} to {high:.3g} in nine of ten networks"
+        )
+        self.end_range = low, high
+        return x, density, end, (note,)
 
     def loose_score(self, x: Array, values: Values, places: Array, shares: Array) -> Array:
         """Positive where a direction of M with this eigenvalue makes an eigenvalue beyond x, (points, places)."""

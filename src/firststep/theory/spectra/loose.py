@@ -13,6 +13,7 @@ and n0 P(Y > y) of them lie beyond it in the mean.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,25 +90,11 @@ def loose_labels(problem: Problem, sizes: Sizes, law: RestLaw, levels: int) -> L
     if not is_plain(problem, sizes) or problem.label_variance == 0 or len(law.nodes) < 2:
         return None
     power = 1 if np.ptp(law.nodes) > 0 and problem.activation.hermite(3)[2] != 0 else 2
-    labels, mass = _labels(problem, sizes)
-    if power == 2:
-        labels = labels**2 / float(mass @ labels**2)
-        labels, mass = _sorted(labels, mass)
-    counts = np.geomspace(RAREST, LOOSE, PLACES)
-    sides = (1.0, -1.0) if power == 1 else (1.0,)
-    ends = [_quantiles(sign * labels, mass, counts / sizes.n_step_samples) for sign in sides]
-    low = -ends[1][-1] if power == 1 else -math.inf
-    body = (labels <= ends[0][-1]) & (labels >= low)
-    if not body.any():
-        # So few samples of the step that all of them are among the largest.
+    parted = _parted(problem, sizes, power)
+    if parted is None:
         return None
-    labels, mass = labels[body], mass[body]
-    nodes, weights = matrix_law(labels, mass, sizes.step_ratio)
-    nodes, weights = thinned(nodes, weights, levels)
-    places = tuple(
-        sign * _places(sign * labels, mass, end, sizes.step_ratio)
-        for sign, end in zip(sides, ends, strict=True)
-    )
+    nodes, weights = thinned(*parted[0], levels)
+    places, counts = parted[1], np.geomspace(RAREST, LOOSE, PLACES)
     if power == 1:
         # The share is a quadratic function of the eigenvalue, as `rest_law` has it.
         quadratic = np.polyfit(law.nodes, law.share, min(2, len(law.nodes) - 1))
@@ -119,6 +106,33 @@ def loose_labels(problem: Problem, sizes: Sizes, law: RestLaw, levels: int) -> L
         share, shares, nodes = nodes, places, np.full_like(nodes, law.nodes[0])
         places = (np.full(PLACES, law.nodes[0]),)
     return LooseLabels(replace(law, nodes=nodes, weights=weights, share=share), places, counts, shares)
+
+
+@lru_cache(maxsize=16)
+def _parted(
+    problem: Problem, sizes: Sizes, power: int
+) -> tuple[tuple[Array, Array], tuple[Array, ...]] | None:
+    """Law of M with all but the largest labels, or their squares, and where those put eigenvalues; at any resolution.
+
+    None where a step has so few samples that all of them are among the largest.
+    """
+    labels, mass = _labels(problem, sizes)
+    if power == 2:
+        labels = labels**2 / float(mass @ labels**2)
+        labels, mass = _sorted(labels, mass)
+    counts = np.geomspace(RAREST, LOOSE, PLACES)
+    sides = (1.0, -1.0) if power == 1 else (1.0,)
+    ends = [_quantiles(sign * labels, mass, counts / sizes.n_step_samples) for sign in sides]
+    low = -ends[1][-1] if power == 1 else -math.inf
+    body = (labels <= ends[0][-1]) & (labels >= low)
+    if not body.any():
+        return None
+    labels, mass = labels[body], mass[body]
+    places = tuple(
+        sign * _places(sign * labels, mass, end, sizes.step_ratio)
+        for sign, end in zip(sides, ends, strict=True)
+    )
+    return matrix_law(labels, mass, sizes.step_ratio), places
 
 
 def _labels(problem: Problem, sizes: Sizes) -> tuple[Array, Array]:

@@ -173,7 +173,7 @@ def _predicted(
 ) -> Spectrum:
     taken = [step for step in steps if step > 0]
     found = _sharp_or_blurred(_solver_of(problem, sizes, taken, of, rest), points, check)
-    sharp = not found.details.get("notes")
+    sharp = not found.details["notes"]
     if sharp and len(taken) < 2 and is_plain(problem, sizes) and has_islets(found):
         found = _without_islets(found, rest, points)
     if len(steps) == 1:
