@@ -41,9 +41,9 @@ LEVELS = 10
 # Hermite degrees of the fitted function that are kept.
 LEARNED = 16
 # Largest l, the distance of nodes of l and of U, in units of the width near zero, and the smallest width.
-LOUD_REACH, LOUD_SPACING, READOUT_SPACING, NARROWEST = 6.0, 0.15, 0.35, 0.03
+LOUD_REACH, LOUD_SPACING, READOUT_SPACING, NARROWEST = 6.0, 0.2, 0.4, 0.03
 # How much wider nodes are in a draft.
-COARSE = 2.0
+COARSE = 1.5
 # Nodes of less weight than this, relative to the largest, are left out.
 READOUT_WEIGHT = 1e-7
 RESIDUAL = 1e-7
