@@ -6,7 +6,7 @@ import pytest
 from firststep import Problem, Sizes, predict
 from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.theory.both_steps import Plane, both_steps, plane_geometry
-from firststep.theory.second_step import second_gradient
+from firststep.theory.second_step import Readouts, second_gradient
 from firststep.theory.spectra.two_steps import TwoStepWeights
 from firststep.theory.step_law import general_step
 
@@ -135,7 +135,7 @@ def test_after_no_step_the_second_gradient_is_that_of_one_step():
 
 def test_two_coordinates_carry_the_whole_curve():
     geometry = plane_geometry(CURVED, SIZES, Plane(8, 4, 0.5), "structured", 1)
-    law = both_steps(CURVED, SIZES, (5.0, 10.0), "structured", geometry.u, geometry.u_weights)
+    law = both_steps(CURVED, SIZES, (5.0, 10.0), "structured", Readouts(geometry.u, geometry.u_weights))
     sizes = np.sqrt((geometry.u_weights[:, None] * law.shared[0] ** 2).sum(axis=0))
     assert sizes[0] > sizes[1] > 0.02
     # Teacher directions are unit vectors in the special directions and the scatter beside them.
@@ -157,7 +157,7 @@ def test_errors_are_known_where_overlaps_are_not(monkeypatch):
     assert not np.isnan(whole["top1_t1"]).any()
 
 
-def test_the_bar_grows_with_the_both_steps():
+def test_the_bar_grows_with_the_second_step():
     bars = [
         float(found.test_error_bar[0, 0] / found.test_error[0, 0])
         for exponent in (0.1, 0.5)

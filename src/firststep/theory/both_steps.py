@@ -25,10 +25,18 @@ NEGLIGIBLE = 1e-5
 
 
 def both_steps(
-    problem: Problem, sizes: Sizes, steps: tuple[float, float], rest: str, u: Array, u_weights: Array
+    problem: Problem,
+    sizes: Sizes,
+    steps: tuple[float, float],
+    rest: str,
+    readouts: Readouts,
+    levels: tuple[int, int] = (LEVELS, SPECIAL_LEVELS),
 ) -> StepLaw:
-    """The law of the rows after two steps, in two coordinates [firststep, second step, eqs. 5-8]."""
-    readouts = Readouts(u, u_weights)
+    """The law of the rows after two steps, in two coordinates [firststep, second step, eqs. 5-8].
+
+    `levels` are the nodes of the law of both turns, in typical directions and for each special one.
+    """
+    u, u_weights = readouts.u, readouts.weights
     first, gradient = after_first(problem, sizes, steps[0], rest, readouts)
     known = gradient.mean.shape[1]
     push = steps[1] * u / math.sqrt(sizes.width)
@@ -55,7 +63,7 @@ def both_steps(
     turns = no_turn(curve.shape[1])
     if turned:
         samples = turn_samples(problem, sizes, steps[0], rest, readouts)
-        turns = turn_law(samples, sizes, steps, LEVELS, SPECIAL_LEVELS)
+        turns = turn_law(samples, sizes, steps, *levels)
     variance, vectors, size = turns.variances(u, total), turns.special_vectors @ special.T, len(special)
     special_stretch = variance(turns.special_nodes, turns.special_share) / total
     smooth = np.einsum("lu,la,lc->uac", special_stretch, vectors, vectors)

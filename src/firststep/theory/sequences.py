@@ -15,6 +15,7 @@ from firststep.theory.coefficients import Geometry, Resolution, tables_from
 from firststep.theory.equations import answer_at, errors_at, first_guess, residual_of, solve_points
 from firststep.theory.label_law import label_moments
 from firststep.theory.learned import learned_after_one, learned_shares
+from firststep.theory.second_step import Readouts
 from firststep.theory.sectors import degree_shares
 from firststep.theory.spectra.two_steps import TwoStepWeights
 from firststep.theory.step_law import StepLaw
@@ -65,7 +66,10 @@ def solve(
     if problem.teacher.directions > 1:
         grids |= learned_after_one(problem, sizes, distinct, ridges, rest)
     else:
-        grids |= {name: grid for name, grid in known.values.items() if name.startswith("learned_")}
+        learned = [
+            name for name in known.values if f"{name}_bar" in known.values and name.startswith("learned_")
+        ]
+        grids |= {name: known.values[name] for name in learned}
     values: dict[str, Array] = {}
     for name, grid in grids.items():
         values[name] = np.empty((len(schedule), len(ridges)))
@@ -162,11 +166,9 @@ def _on_plane(
 ) -> dict[str, Array]:
     """What the fit has after each pair of steps at one resolution, (pairs, R)."""
     geometry = plane_geometry(problem, sizes, plane, rest, highest)
-    rows = []
+    rows, readouts = [], Readouts(geometry.u, geometry.u_weights)
     for pair in steps:
-        law = both_steps(
-            problem, sizes, (float(pair[0]), float(pair[1])), rest, geometry.u, geometry.u_weights
-        )
+        law = both_steps(problem, sizes, (float(pair[0]), float(pair[1])), rest, readouts)
         rows.append(_answers(problem, geometry, law, ridges))
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 

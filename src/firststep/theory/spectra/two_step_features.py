@@ -10,11 +10,14 @@ from firststep.gaussian import Array
 from firststep.setting import Problem, Sizes
 from firststep.theory.both_steps import Plane, both_steps, plane_geometry
 from firststep.theory.coefficients import tables_from
+from firststep.theory.second_step import Readouts
 from firststep.theory.spectra.bulk import Bulk
 from firststep.theory.spectra.feature_bulk import FeatureBulk, reached, spectral_degrees
 
 # Nodes of both coordinates, and distance of those of a Gaussian readout.
 PLANE = Plane(26, 12, 0.3)
+# Nodes of the law of both turns: more of them move outliers by less than 0.1 % here and cost ten times as much.
+LEVELS = (1, 1)
 
 
 class TwoStepFeatures(FeatureBulk):
@@ -26,7 +29,7 @@ class TwoStepFeatures(FeatureBulk):
         self.problem, self.sizes, self.step_size, self.rest = problem, sizes, steps[0], rest
         geometry = reached(plane_geometry(problem, sizes, PLANE, rest, spectral_degrees(sizes)))
         self.geometry = geometry
-        law = both_steps(problem, sizes, steps, rest, geometry.u, geometry.u_weights)
+        law = both_steps(problem, sizes, steps, rest, Readouts(geometry.u, geometry.u_weights), LEVELS)
         self.tables = tables_from(geometry, law)
         self.set_moments()
 
@@ -36,6 +39,10 @@ class TwoStepFeatures(FeatureBulk):
 
     def settled(self, rounds: int = 0) -> "TwoStepFeatures":
         """The same: there is one resolution."""
+        return self
+
+    def coarse(self) -> "TwoStepFeatures":
+        """The same."""
         return self
 
     def alternatives(self) -> "Iterator[FeatureBulk]":
