@@ -215,7 +215,8 @@ def _without_islets(found: Spectrum, rest: str, points: int) -> Spectrum:
 def _sharp_or_blurred(bulk: FeatureBulk | WeightBulk, points: int, check: bool) -> Spectrum:
     """The spectrum as the equations have it; blurred where it falls into too many bands, or takes too much work."""
     try:
-        bulk.work = Work()
+        # After two steps there is one resolution, whose work is bounded, some three seconds.
+        bulk.work = None if isinstance(bulk, TwoStepFeatures) else Work()
         found = _refined(bulk, points, check)
         line = found.atom + float(np.trapezoid(found.density, found.x))
         # Outliers are no part of the bulk.
