@@ -3,7 +3,8 @@
 Problems have n from 10 to 1e9, ratios from .01 to 100, ridges from 1e-8 to 1e6 and steps of exponent -1 to .6. Of each
 the prediction is looked at for refusals, numbers that are none, test errors below the noise, and limits: a step of
 1e-9 is no step, and an endless ridge leaves the variance of the labels. Of a spectrum the mass as a line through its
-points has it, the time and the memory. Each runs in a process of its own. What was found is kept in a file in the
+points has it, the time and the memory. Times are those of one processor, which others on the machine do not lengthen;
+jumps of less than 1e-11 of the labels' variance are rounding. Each runs in a process of its own. What was found is kept in a file in the
 system's temporary folder, so that a run goes on where the last one stopped; `--fresh` starts anew, and
 `--again KIND NUMBER` shows one of them. Exits with 1 if more was refused, or worse, than the limits below allow.
 """
@@ -108,9 +109,10 @@ def problems(setting: dict[str, Any]) -> dict[str, Any]:
     """Predict at no step, nearly none and the step itself, at the ridge and at a huge one."""
     problem, sizes = parts(setting)
     step, ridge = float(sizes.step_size(setting["step_exponent"])), setting["ridge"]
-    # Features grow like the cube of the spike, which grows with the step and the labels.
+    # Features grow like the cube of the spike, which grows with the step and the labels; rare neurons and samples have
+    # some 1e9 times the mean of their squares.
     reach = (1 + step * math.sqrt(problem.label_variance)) ** 6
-    huge = 1e9 * (ridge + sizes.width * reach * (1 + problem.activation.second_moment))
+    huge = 1e12 * (ridge + sizes.width * reach * (1 + problem.activation.second_moment))
     found = predict(problem, sizes, step_sizes=[0.0, 1e-9, step], ridges=[ridge, huge])
     test, train = found.test_error, found.train_error
     wrong = []
