@@ -195,6 +195,9 @@ class TwoStepWeights(WeightBulk):
             vector = np.linalg.eigh(matrix.real)[1][:, -1 - rank]
             # Just above the axis the imaginary part is the derivative times the distance.
             slope = -float(vector @ matrix.imag @ vector) / (ASIDE * self.mean)
+            # Where it grows, an eigenvalue of a single large label passes by.
+            if slope <= 0:
+                continue
             found.append(Outlier(x, math.sqrt(x), self._shares(vector, slope), x / edge))
         return tuple(found)
 
