@@ -4,8 +4,8 @@ Problems have n from 10 to 1e9, ratios from .01 to 100, ridges from 1e-8 to 1e6 
 the prediction is looked at for refusals, numbers that are none, test errors below the noise, and limits: a step of
 1e-9 is no step, and an endless ridge leaves the variance of the labels. Of a spectrum the mass as a line through its
 points has it, the time and the memory. Times are those of one processor, which others on the machine do not lengthen;
-jumps of less than 1e-11 of the labels' variance are rounding. Each runs in a process of its own. What was found is kept in a file in the
-system's temporary folder, so that a run goes on where the last one stopped; `--fresh` starts anew, and
+jumps of less than 1e-11 of the labels' variance are rounding. Each runs in a process of its own. What was found is kept
+in a file in the system's temporary folder, so that a run goes on where the last one stopped; `--fresh` starts anew, and
 `--again KIND NUMBER` shows one of them. Exits with 1 if more was refused, or worse, than the limits below allow.
 """
 
