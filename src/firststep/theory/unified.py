@@ -133,6 +133,10 @@ def _numbers(geometry: Geometry, tables: Tables, answer: Answer, ridge: Array) -
     numbers = np.empty(len(ridge), dtype=NUMBERS)
     for name, values in errors_at(answer, ridge).items():
         numbers[name] = values
+    # Errors at the size of rounding may come out below the noise.
+    test, least = numbers["test_error"], ROUNDED_ERROR * geometry.problem.label_variance
+    near = np.abs(test - geometry.problem.noise_variance) < 10 * least
+    numbers["test_error"] = np.where(near, np.maximum(test, geometry.problem.noise_variance + least), test)
     # No fit is worse on its own samples than none.
     numbers["train_error"] = np.minimum(numbers["train_error"], geometry.problem.label_variance)
     numbers["learned"], numbers["learned_given_z"] = along, coefficients[:, 0]
