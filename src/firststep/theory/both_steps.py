@@ -36,13 +36,13 @@ def both_steps(
 
     `levels` are the nodes of the law of both turns, in typical directions and for each special one.
     """
-    u, u_weights = readouts.u, readouts.weights
+    u = readouts.u
     first, gradient = after_first(problem, sizes, steps[0], rest, readouts)
     known = gradient.mean.shape[1]
     push = steps[1] * u / math.sqrt(sizes.width)
     curve = push[:, None] * np.concatenate([gradient.mean, gradient.scatter], axis=1)
     curve[:, 0] += first.shared[0, :, 0]
-    _, _, axes = np.linalg.svd(np.sqrt(u_weights)[:, None] * curve, full_matrices=False)
+    _, _, axes = np.linalg.svd(np.sqrt(readouts.weights)[:, None] * curve, full_matrices=False)
     # A readout of few values spans fewer directions than there are coordinates.
     main = np.zeros((COORDINATES, curve.shape[1]))
     main[: len(axes)] = axes[:COORDINATES]
@@ -67,11 +67,10 @@ def both_steps(
     variance, vectors, size = turns.variances(u, total), turns.special_vectors @ special.T, len(special)
     special_stretch = variance(turns.special_nodes, turns.special_share) / total
     smooth = np.einsum("lu,la,lc->uac", special_stretch, vectors, vectors)
-    own = turns.weights @ (1 + np.outer(turns.nodes, u)) ** 2
     return StepLaw(
         shared=shared[None],
         excess=total[None] - 1,
-        noise=np.maximum(total - own, 0.0)[None],
+        noise=turns.noise(u, total)[None],
         turn=np.zeros(1),
         law=replace(isotropic_law(), nodes=turns.nodes, weights=turns.weights, share=turns.share),
         stretch=lambda nodes, share: (variance(nodes, share) / total)[None],

@@ -60,13 +60,19 @@ class TurnLaw:
 
         What the turn does not explain of a row's length is noise; where it explains too much it is scaled down.
         """
-        own = self.weights @ (1 + np.outer(self.nodes, u)) ** 2
-        scale, noise = np.minimum(total / own, 1.0), np.maximum(total - own, 0.0)
+        scale, noise = np.minimum(total / self._turned(u), 1.0), self.noise(u, total)
 
         def variance(nodes: Array, share: Array) -> Array:
             return np.asarray((1 + np.outer(nodes, u)) ** 2 * scale + np.outer(share, noise))
 
         return variance
+
+    def noise(self, u: Array, total: Array) -> Array:
+        """What the turn does not explain of rows of squared length `total`, (nu,)."""
+        return np.maximum(total - self._turned(u), 0.0)
+
+    def _turned(self, u: Array) -> Array:
+        return np.asarray(self.weights @ (1 + np.outer(self.nodes, u)) ** 2)
 
 
 def no_turn(directions: int) -> TurnLaw:
