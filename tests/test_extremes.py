@@ -167,6 +167,9 @@ HARD = {
     "two directions": (
         Problem("erf", "h1", 30.0, "sphere", "rademacher"), Sizes(35, 2, 962), 0.456, "features",
     ),
+    "one neuron that hardly moves": (
+        Problem("tanh(3*x)", "exp(x/2)", 0.1, readout="constant"), Sizes(11, 815, 1), -0.903, "weights",
+    ),
     "one direction": (
         Problem("sigmoid", "relu", 1.0, readout="constant", initial_output="order_one"),
         Sizes(12, 1, 189), 0.1888878, "features",

@@ -208,6 +208,8 @@ def _without_islets(found: Spectrum, rest: str, points: int) -> Spectrum:
     try:
         loose = _solved(bulk, points, check=False)
     except (fixedpoint.ConvergenceError, Overworked):
+        loose = None
+    if loose is None or not _is_whole(loose):
         return replace(found, details={**found.details, "notes": (ISLETS.format(step=found.step_size),)})
     return replace(loose, details={**loose.details, "accuracy": found.details["accuracy"]})
 
@@ -218,12 +220,10 @@ def _sharp_or_blurred(bulk: FeatureBulk | WeightBulk, points: int, check: bool) 
         # After two steps there is one resolution, whose work is bounded, some three seconds.
         bulk.work = None if isinstance(bulk, TwoStepFeatures) else Work()
         found = _refined(bulk, points, check)
-        line = found.atom + float(np.trapezoid(found.density, found.x))
-        # Outliers are no part of the bulk.
-        if abs(line - 1) < WRONG_LINE + len(found.outliers) / min(bulk.total, found.sizes.dim):
+        if _is_whole(found):
             return found
         failed: Exception = fixedpoint.ConvergenceError(
-            f"a line through the density integrates to {line:.3f} instead of 1", found.x, found.density
+            "a line through the density does not integrate to 1: lower the step size", found.x, found.density
         )
     except (fixedpoint.ConvergenceError, Overworked) as error:
         failed = error
@@ -231,6 +231,13 @@ def _sharp_or_blurred(bulk: FeatureBulk | WeightBulk, points: int, check: bool) 
         return blurred(bulk.coarse(), points)
     except (fixedpoint.ConvergenceError, NotImplementedError):
         raise failed from None
+
+
+def _is_whole(found: Spectrum) -> bool:
+    """Whether a line through the density, and what is at zero, integrate to one, up to outliers."""
+    total = found.sizes.n_samples if found.of == "features" else min(found.sizes.width, found.sizes.dim)
+    mass = found.atom + float(np.trapezoid(found.density, found.x))
+    return abs(mass - 1) < WRONG_LINE + len(found.outliers) / total
 
 
 def _refined(bulk: FeatureBulk | WeightBulk, points: int, check: bool) -> Spectrum:
