@@ -326,7 +326,9 @@ def _as_series(node: _Node) -> Array | None:
         case "*" if parts[0].size + parts[1].size - 2 <= MAX_POLYNOMIAL:
             return np.asarray(hermite_e.hermemul(parts[0], parts[1]))
         case "/" if parts[1].size == 1:
-            return np.asarray(parts[0] / parts[1][0])
+            # What is beyond all numbers is refused by its size.
+            with np.errstate(over="ignore"):
+                return np.asarray(parts[0] / parts[1][0])
         case "identity":
             return parts[0]
         case "cubic":
