@@ -527,6 +527,7 @@ def solve(
         `residual_spread_degree_1` … is what the typical directions of each degree's sector add, up to P, and
         `residual_spread_higher` all beyond; what the step's own directions add is not among them. `learned_t1`,
         `learned_h2t1` … are the shares of the teacher's coefficients that the fit has: 0 for nothing, 1 for all.
+        Their bars are the test error's, relative to the larger of what is learned and what is missing.
 
     Examples
     --------
@@ -552,18 +553,18 @@ def solve(
     if degrees is None and (share := start_share(problem, sizes, step_sizes)).any():
         start = _solve_all(problem, sizes, 0 * ridges + SMALLEST_STEP, ridges, way, tolerance).numbers
         moved = _joined(problem, still[0], start, moved, share)
-    values = {name: moved[name] for name in FITTED}
-    values |= {f"{k}_gain": still[f"{k}_error"] - moved[f"{k}_error"] for k in ("train", "test")}
-    along = moved["learned"]
-    values |= _split(problem, values["test_error"], along)
-    values |= _learned_shares(problem, along) | _scatter_parts(moved["scatter"], way.highest)
+    shares = _learned_shares(problem, moved["learned"])
+    values = _values(problem, still, moved) | shares | _scatter_parts(moved["scatter"], way.highest)
     bars = finite_size_bars(problem, sizes, flat_steps, flat_ridges, way, _errors(points.numbers))
     unsettled = np.where(np.isfinite(points.error), points.error, 0.0)
-    bars = np.hypot(bars[0], unsettled), np.hypot(bars[1], unsettled)
-    for name, bar in zip(("train_error", "test_error"), bars, strict=True):
-        values[f"{name}_bar"] = bar.reshape(len(steps), len(ridges))[1:] * values[name]
+    train, test = (np.hypot(bar, unsettled).reshape(len(steps), -1)[1:] for bar in bars)
+    values |= {f"{name}_bar": test * np.maximum(share, 1 - share) for name, share in shares.items()}
+    values |= {
+        "train_error_bar": train * values["train_error"],
+        "test_error_bar": test * values["test_error"],
+    }
     values |= _direction(problem, sizes)
-    error, wide = (one.reshape(len(steps), -1)[1:] for one in (points.error, bars[1]))
+    error = points.error.reshape(len(steps), -1)[1:]
     level = points.level.reshape(len(steps), -1)[1:]
     aim = tolerance or _aim(knows_own(problem, sizes, way.highest, rest))
     return Outcome(
@@ -573,7 +574,7 @@ def solve(
         ridges,
         "unified",
         {name: np.broadcast_to(value, shape) if value.ndim == 2 else value for name, value in values.items()},
-        notes=_remarks(sizes, step_sizes, error, aim, wide),
+        notes=_remarks(sizes, step_sizes, error, aim, test),
         details={
             "rest": rest,
             "degrees": way.highest,
@@ -582,10 +583,17 @@ def solve(
             "resolution": [[LADDER[i] for i in row] for row in level],
             "iterations": points.iterations,
             "residual": points.residual,
-            "learned": along,
+            "learned": moved["learned"],
             "learned_given_z": moved["learned_given_z"],
         },
     )
+
+
+def _values(problem: Problem, still: NDArray[np.void], moved: NDArray[np.void]) -> dict[str, Array]:
+    """Errors, what else the fit has, gains over no step, and what is left of each degree of the teacher."""
+    values = {name: moved[name] for name in FITTED}
+    values |= {f"{k}_gain": still[f"{k}_error"] - moved[f"{k}_error"] for k in ("train", "test")}
+    return values | _split(problem, values["test_error"], moved["learned"])
 
 
 # A step of this size moves nothing.
