@@ -235,7 +235,7 @@ def solve_points(
         newton,
         plain,
         what="the unified equations",
-        remedy="raise ridge, or check that the ratios are of order one",
+        remedy="raise ridge, lower the step size, or check that the ratios are of order one",
     )
     return fixedpoint.solve(equations, start, tolerance=tolerance, plain_rounds=plain_rounds)
 
