@@ -218,6 +218,7 @@ def test_more_work_than_is_allowed_gives_a_blurred_spectrum_with_a_note(
 ) -> None:
     problem, sizes = Problem("tanh", "h1", 0.5), Sizes(400, 200, 300)
     assert not predict_spectrum(problem, sizes, 2.0).details["notes"]
+    assert not predict_spectrum(problem, sizes, 2.0, points=12).details["notes"]
     monkeypatch.setattr(bulk, "MOST_WORK", 1e6)
     found = predict_spectrum(problem, sizes, 2.0)
     assert "blurred by" in found.details["notes"][0]

@@ -38,7 +38,7 @@ KINDS = ("features", "weights")
 # Of a density; more would fill the memory and no eye would see them.
 MOST_POINTS = 100_000
 # A density whose points, joined by lines, have another integral than one by more than this is looked at again.
-WRONG_LINE = 0.003
+WRONG_LINE, MANY_POINTS = 0.003, 150
 # Where the largest labels cannot be taken out.
 ISLETS = (
     "the bulk at step size {step:.4g} ends in islets, each of a label: networks have them at other places"
@@ -237,7 +237,8 @@ def _is_whole(found: Spectrum) -> bool:
     """Whether a line through the density, and what is at zero, integrate to one, up to outliers."""
     total = found.sizes.n_samples if found.of == "features" else min(found.sizes.width, found.sizes.dim)
     mass = found.atom + float(np.trapezoid(found.density, found.x))
-    return abs(mass - 1) < WRONG_LINE + len(found.outliers) / total
+    # A line through few points is no measure.
+    return len(found.x) < MANY_POINTS or abs(mass - 1) < WRONG_LINE + len(found.outliers) / total
 
 
 def _refined(bulk: FeatureBulk | WeightBulk, points: int, check: bool) -> Spectrum:
