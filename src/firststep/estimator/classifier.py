@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from firststep.estimator.calibration import calibrated, probabilities
 from firststep.estimator.fit import OneStep, checked
@@ -125,9 +125,7 @@ mean_, scale_, whitening_, activation_, n_features_in_, feature_names_in_
         X : array_like (n, d)
             Inputs.
         """
-        check_is_fitted(self)
-        inputs = checked(self, X, dtype=np.float64, reset=False)
-        found = self._outputs(inputs)
+        found = self._outputs(self._given(X))
         return found[:, 0] if len(self.classes_) == 2 else found
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from firststep.arrays import Matrix
 from firststep.estimator.fit import OneStep, checked
@@ -167,8 +167,7 @@ whitening_, activation_, n_features_in_, feature_names_in_
         X : array_like (n, d)
             Inputs.
         """
-        check_is_fitted(self)
-        inputs = checked(self, X, dtype=np.float64, reset=False)
+        inputs = self._given(X)
         result = np.empty((len(inputs), len(self.weights_)), dtype=self.dtype)
         for part, block in self._blocks(inputs):
             result[part] = block

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from firststep.arrays import Matrix, check_squarable
 from firststep.estimator.bends import Bends, bends_of, helps
@@ -200,6 +200,11 @@ class OneStep(BaseEstimator):  # type: ignore[misc]
             part = slice(low, low + size)
             before = self._standardised(inputs[part]) @ self.weights_.T + self.biases_
             yield part, self.activation_(before)
+
+    def _given(self, X: Any) -> Array:
+        """Inputs to a fitted network, checked."""
+        check_is_fitted(self)
+        return np.asarray(checked(self, X, dtype=np.float64, reset=False))
 
     def _outputs(self, inputs: Array) -> Array:
         """Values (n, k) of the fitted network, in the units of the targets."""

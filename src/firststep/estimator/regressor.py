@@ -5,7 +5,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from firststep.estimator.fit import OneStep, checked
 from firststep.gaussian import Array
@@ -172,7 +171,5 @@ class OneStepRegressor(MultiOutputMixin, RegressorMixin, OneStep):  # type: igno
         X : array_like (n, d)
             Inputs.
         """
-        check_is_fitted(self)
-        inputs = checked(self, X, dtype=np.float64, reset=False)
-        found = self._outputs(inputs)
+        found = self._outputs(self._given(X))
         return found[:, 0] if np.ndim(self.coef_) == 1 else found

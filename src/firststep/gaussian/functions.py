@@ -50,8 +50,31 @@ from firststep.gaussian.shapes import _builtins, _polynomial, _Shape
 MAX_SERIES = 61
 
 
+class Spelled:
+    """What a function is known by: two are equal when their keys are."""
+
+    __slots__ = ()
+    spec: str
+    centred: bool
+    key: str
+
+    @property
+    def label(self) -> str:
+        """The spec for people: without the prefix that tells programs that text cannot bring a callable back."""
+        return self.spec.removeprefix("callable:")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.spec!r}, {'centred' if self.centred else 'not centred'})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.key == other.key if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Function:
+class Function(Spelled):
     r"""A function of one variable with its Gaussian averages; made by :func:`function`, never by hand.
 
     .. math:: f(z) = \sum_k c_k H_k(z), \qquad c_k = E[f(Z) H_k(Z)]/k!
@@ -85,20 +108,6 @@ class Function:
     _shape: _Shape
     _origin: tuple[Any, ...]
     _cache: dict[Any, Any] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """The spec for people: without the prefix that tells programs that text cannot bring a callable back."""
-        return self.spec.removeprefix("callable:")
-
-    def __repr__(self) -> str:
-        return f"Function({self.spec!r}, {'centred' if self.centred else 'not centred'})"
-
-    def __eq__(self, other: object) -> bool:
-        return self.key == other.key if isinstance(other, Function) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, self._origin

@@ -25,7 +25,7 @@ from firststep.gaussian.expressions import (
     _refuse,
     _spell,
 )
-from firststep.gaussian.functions import Function, _floating, _from_text, function
+from firststep.gaussian.functions import Function, Spelled, _floating, _from_text, function
 from firststep.gaussian.products import (
     MultiIndex,
     Plane,
@@ -179,7 +179,7 @@ Part = RidgePart | MixedPart | PolynomialPart | ProductPart
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class MultiFunction:
+class MultiFunction(Spelled):
     r"""A function of k standard Gaussian variables; made by :func:`teacher_function`, never by hand.
 
     .. math:: s(t) = \sum_a s_a H_a(t), \quad H_a(t) = \prod_i H_{a_i}(t_i), \quad s_a = E[s H_a]/a!
@@ -222,20 +222,6 @@ class MultiFunction:
     _call: Callable[[Sequence[Any]], Any]
     _origin: tuple[Any, ...]
     _cache: dict[Any, Any] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """The spec for people: without the prefix that tells programs that text cannot bring a callable back."""
-        return self.spec.removeprefix("callable:")
-
-    def __repr__(self) -> str:
-        return f"MultiFunction({self.spec!r}, {'centred' if self.centred else 'not centred'})"
-
-    def __eq__(self, other: object) -> bool:
-        return self.key == other.key if isinstance(other, MultiFunction) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, self._origin

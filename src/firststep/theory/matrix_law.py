@@ -120,7 +120,9 @@ def zeta_at(g: Values, m: Array, share: Array, ratio: float) -> tuple[Values, Va
     return np.asarray(damped @ share - 1 / g), np.asarray(-ratio * (damped**2 @ share) + 1 / g**2)
 
 
-def _solved(points: Values, g: Values, m: Array, share: Array, ratio: float) -> Values:
+def stieltjes_at(
+    points: Values, g: Values, m: Array, share: Array, ratio: float, accuracy: float = 1e-13
+) -> Values:
     """g at points above the real axis, by Newton's method from a guess."""
     for _ in range(ROUNDS):
         value, slope = zeta_at(g, m, share, ratio)
@@ -129,7 +131,7 @@ def _solved(points: Values, g: Values, m: Array, share: Array, ratio: float) -> 
         # A step that leaves the half plane is replaced by one of the plain iteration.
         plain = 1 / (value + 1 / g - points)
         g = np.where((moved.imag > 0) & (np.abs(step) < 0.5 * np.abs(g)), moved, (g + plain) / 2)
-        if (np.abs(step) < 1e-13 * np.abs(g)).all():
+        if (np.abs(step) < accuracy * np.abs(g)).all():
             break
     return g
 
@@ -203,7 +205,7 @@ def quadrature(
     for size in (WIDE, math.exp(GROWTH / most)):
         circle = size * turned
         points = centre + half * (circle + 1 / circle) / 2
-        g = _solved(points, g, m, share, ratio)
+        g = stieltjes_at(points, g, m, share, ratio)
     shift = 0.0 if later is None else zeta_at(g, later.weights, later.shares, ratio)[0] + 1 / g
     matrix = _between(points - shift, g, samples, ratio)
     if later is not None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from firststep.gaussian import Array
 from firststep.results import Spectrum
 from firststep.setting import Problem, Sizes
-from firststep.theory.matrix_law import edge_at, zeta_at
+from firststep.theory.matrix_law import edge_at, stieltjes_at, zeta_at
 from firststep.theory.rest import REACH, RestLaw, normal_points
 from firststep.theory.sectors import thinned
 from firststep.theory.step_law import is_plain
@@ -183,18 +183,9 @@ def matrix_law(labels: Array, weights: Array, ratio: float) -> tuple[Array, Arra
     angle = (np.arange(POINTS) + 0.5) * math.pi / POINTS
     x = (low + high) / 2 - (high - low) / 2 * np.cos(angle)
     width = high - low
-    g = -1 / (x + 1j * width)
+    g = np.asarray(-1 / (x + 1j * width))
     for distance in DISTANCES:
-        target = x + 1j * distance * width
-        for _ in range(40):
-            value, slope = zeta_at(g, labels, weights, ratio)
-            step = (target - value) / slope
-            moved = g + step
-            # A step that leaves the half plane is replaced by one of the plain iteration.
-            plain = 1 / (value + 1 / g - target)
-            g = np.where((moved.imag > 0) & (np.abs(step) < 0.5 * np.abs(g)), moved, (g + plain) / 2)
-            if (np.abs(step) < 1e-9 * np.abs(g)).all():
-                break
+        g = stieltjes_at(x + 1j * distance * width, g, labels, weights, ratio, 1e-9)
     mass = np.maximum(g.imag, 0.0) / math.pi * np.sin(angle) * (width / 2) * math.pi / POINTS
     zero = max(0.0, 1 - float(weights[labels != 0].sum()) / ratio)
     mass *= (1 - zero) / mass.sum()
