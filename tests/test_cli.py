@@ -790,7 +790,7 @@ def test_names_of_experiments_are_completed():
         "COMP_CWORD": "2",
     }
     found = firststep_process(env={**os.environ, **asked})
-    assert found.stdout.split() == ["plain,staircase-emerging"]
+    assert found.stdout.split() == ["plain,staircase-emerging", "plain,step-or-samples"]
 
 
 def test_steps_beyond_the_theory_have_a_note():

@@ -408,7 +408,7 @@ def _averaged(
     pull = _Pull.of(problem, sizes)
     uncertain = pull.noise > CERTAIN * pull.signal
     draws, weights = gauss_hermite((2 if draft else DRAW_NODES) if uncertain else 1)
-    if pull.signal == 0:
+    if uncertain and pull.signal == 0:
         # Without the teacher both signs of l are alike.
         draws, weights = draws[draws > 0], 2 * weights[draws > 0]
     found: dict[str, Array] = {}
