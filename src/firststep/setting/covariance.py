@@ -128,6 +128,12 @@ _SPECTRA = {"isotropic": _isotropic, "power": _power, "levels": _levels, "spiked
 
 
 @lru_cache(maxsize=256)
+def covariance_named(inputs: str, alignment: str, dim: int) -> Covariance:
+    """The covariance that words ask for in d dimensions."""
+    return covariance_of(Inputs.parse(inputs), Alignment.parse(alignment), dim)
+
+
+@lru_cache(maxsize=256)
 def covariance_of(inputs: Inputs, alignment: Alignment, dim: int) -> Covariance:
     """Eigenvalues, normalised to mean one, and the teacher's weights, for d = `dim`."""
     values, counts = _SPECTRA[inputs.kind](inputs.numbers, dim)

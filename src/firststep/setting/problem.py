@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from firststep.gaussian import Function, MultiFunction, function, teacher_function
-from firststep.setting.covariance import Covariance, covariance_of
+from firststep.setting.covariance import Covariance, covariance_named
 from firststep.setting.declared import BY_NAME, FIELDS
 from firststep.setting.fields import REQUIRED
-from firststep.setting.inputs import MOST_VALUES, Alignment, Inputs
+from firststep.setting.inputs import MOST_VALUES, Inputs
 from firststep.setting.keys import stable_key
 from firststep.setting.network import INITIAL_OUTPUTS, ROWS, OutputLaw, RowLaw
 from firststep.setting.readouts import READOUTS
@@ -147,7 +147,7 @@ class Problem:
 
     def covariance(self, dim: int) -> Covariance:
         """Eigenvalues of the inputs' covariance and the teacher's weights, for d = `dim`."""
-        return covariance_of(Inputs.parse(self.inputs), Alignment.parse(self.alignment), dim)
+        return covariance_named(self.inputs, self.alignment, dim)
 
     @property
     def input_levels(self) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ import inspect
 import math
 import warnings
 from dataclasses import replace
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +47,12 @@ _NAMES = (
     "theory",
     "baselines",
 )
+
+
+@lru_cache(maxsize=16)
+def _options_of(theory: str) -> tuple[str, ...]:
+    """Names of the options that only this theory takes."""
+    return tuple(inspect.signature(import_module(MODULES[theory]).solve).parameters)[4:]
 
 
 @door
@@ -115,8 +122,7 @@ def predict(
     for concern in concerns:
         warnings.warn(concern, OutsideTheoryWarning, stacklevel=3)
     solve = import_module(MODULES[theory]).solve
-    own = list(inspect.signature(solve).parameters)[4:]
-    check_names(f"predict with theory={theory!r}", options, [*_NAMES, *own])
+    check_names(f"predict with theory={theory!r}", options, [*_NAMES, *_options_of(theory)])
     schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
     values = linear_values(problem, sizes, lam) if baselines else {}
     if schedule.shape[1] > 1:

@@ -42,7 +42,7 @@ def small_error_variance(problem: Problem, sizes: Sizes, test_error: Array) -> A
     >>> print(np.sqrt(found).round(2))
     [0.   0.1  0.16]
     """
-    smallest = min(sizes.n_samples, sizes.width, sizes.n_step_samples)
+    smallest = float(min(sizes.n_samples, sizes.width, sizes.n_step_samples))
     low, high = SMALL_RATIOS
     beyond = np.clip(problem.label_variance / np.maximum(test_error, 1e-300), low, high) - low
     return np.asarray((BAR_SMALL * beyond / smallest) ** 2)

@@ -18,7 +18,7 @@ from firststep.gaussian import Array
 from firststep.numerics import fixedpoint
 from firststep.results import Outlier, Spectrum
 from firststep.theory.coefficients import Values
-from firststep.theory.spectra.bulk import ROUNDING, WRONG_MASS, Solver, between
+from firststep.theory.spectra.bulk import ROUNDING, WRONG_MASS, Solver, area, between
 
 # Angles on the way down, and the smallest, which is the width of the blur.
 ANGLES = (1.5, 0.9, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015)
@@ -47,13 +47,13 @@ def blurred(bulk: Solver, points: int) -> Spectrum:
     fine = np.linspace(*ends, count)
     values = _solved(bulk, fine, angle, between(np.exp(logs), values, np.exp(fine)))
     law = _law(bulk, fine, angle, values)
-    mass = float(np.trapezoid(law, fine)) + bulk.atom
+    mass = area(law, fine) + bulk.atom
     if not abs(mass - 1) < WRONG_MASS:
         raise fixedpoint.ConvergenceError(
             f"the predicted density integrates to {mass:.3f} instead of 1: lower the step size", law, fine
         )
     x, density = _between_ends(fine, law, max(LAST / bulk.total, LEAST), points)
-    density *= (1 - bulk.atom) / float(np.trapezoid(density, x))
+    density *= (1 - bulk.atom) / area(density, x)
     edges = float(x[0]), float(x[-1])
     outliers, notes = _outliers(bulk, edges)
     note = (

@@ -489,6 +489,13 @@ def between(old: Array, values: Values, new: Array) -> Values:
     return np.asarray((1 - share) * values[left] + share * values[right])
 
 
+def area(density: Array, x: Array) -> float:
+    """Integral of a line through points."""
+    from scipy.integrate import trapezoid
+
+    return float(trapezoid(density, x))
+
+
 def _mass(density: Array, x: Array, low: float, high: float) -> float:
     """Integral of the density over the grid of an interval: the midpoint rule in the angle that unfolds the edges."""
     angle = (np.arange(len(x)) + 0.5) * math.pi / len(x)

@@ -183,6 +183,7 @@ class FeatureBulk(Solver):
     of = "features"
     one_coordinate = True  # whether overlaps with functions of z are told
     resolution: Resolution
+    _repeated: tuple[Tables | None, dict[int, Tables]] = (None, {})
 
     def __init__(
         self,
@@ -348,7 +349,7 @@ class FeatureBulk(Solver):
             part = slice(low, low + together)
             if self.work is not None:
                 self.work.add(USUAL_ROUNDS * len(ridge[part]) * self.cost)
-            tables = self.tables.repeat(len(ridge[part]))
+            tables = self.repeated(len(ridge[part]))
             try:
                 solved: Any = solve_points(g, tables, ridge[part], start[part], tolerance, rounds)
             except fixedpoint.ConvergenceError as error:
@@ -396,6 +397,16 @@ class FeatureBulk(Solver):
         forms = np.einsum("mu,bu,bui,buj->bmij", stretch, mass, seen, seen, optimize=True)
         return np.asarray(np.linalg.eigvalsh(forms)[..., -1] - 1)
 
+    def repeated(self, count: int) -> Tables:
+        """The tables for so many points, without copies."""
+        tables, by_count = self._repeated
+        if tables is not self.tables:
+            self._repeated = self.tables, {}
+            by_count = self._repeated[1]
+        if count not in by_count:
+            by_count[count] = self.tables.repeat(count)
+        return by_count[count]
+
     def joint(self, values: Values) -> Values:
         r"""Symmetric matrix that is singular at an outlier [firststep, spectra, eq. 2].
 
@@ -403,7 +414,7 @@ class FeatureBulk(Solver):
 
         It is positive definite far to the right; each outlier makes one more eigenvalue negative.
         """
-        f = forms_at(self.geometry, self.tables.repeat(len(values)), values)
+        f = forms_at(self.geometry, self.repeated(len(values)), values)
         lower = -(repeated(np.linalg.inv(f.form), len(self.tables.blocks)) + f.prior)
         c = np.broadcast_to(self.tables.spikes, (len(values), *self.tables.spikes.shape[1:]))
         top = np.concatenate([f.own, c.swapaxes(1, 2)], axis=2)

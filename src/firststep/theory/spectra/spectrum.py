@@ -20,7 +20,7 @@ from firststep.setting import Problem, Sizes, later_steps_of, step_sizes_of
 from firststep.setting.doors import door
 from firststep.theory.scope import check_scope
 from firststep.theory.spectra.blurred import blurred, places
-from firststep.theory.spectra.bulk import WRONG_MASS, Overworked, Work
+from firststep.theory.spectra.bulk import WRONG_MASS, Overworked, Work, area
 from firststep.theory.spectra.covariant import CovariantWeights
 from firststep.theory.spectra.feature_bulk import FeatureBulk
 from firststep.theory.spectra.loose import has_islets
@@ -236,7 +236,7 @@ def _sharp_or_blurred(bulk: FeatureBulk | WeightBulk, points: int, check: bool) 
 def _is_whole(found: Spectrum) -> bool:
     """Whether a line through the density, and what is at zero, integrate to one, up to outliers."""
     total = found.sizes.n_samples if found.of == "features" else min(found.sizes.width, found.sizes.dim)
-    mass = found.atom + float(np.trapezoid(found.density, found.x))
+    mass = found.atom + area(found.density, found.x)
     # A line through few points is no measure.
     return len(found.x) < MANY_POINTS or abs(mass - 1) < WRONG_LINE + len(found.outliers) / total
 
