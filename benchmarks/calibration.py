@@ -36,7 +36,14 @@ FIGURE = HERE.parent / "docs" / "images" / "calibration.svg"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 # Kinds and seeds whose problems were looked at while the theory was made.
-DEVELOPMENT = {(kind, 1) for kind in KINDS} | {("degrees", 2), ("single", 2), ("covariance", 2), ("steps", 2)}
+DEVELOPMENT = {(kind, 1) for kind in KINDS} | {
+    ("degrees", 2),
+    ("degrees", 3),
+    ("single", 2),
+    ("single", 3),
+    ("covariance", 2),
+    ("steps", 2),
+}
 SIZES = {"half": 0.5, "twice": 2.0}
 # Standard errors beyond which a problem is followed, and draws that a followed size needs at least.
 FOLLOWED, FEWEST_FOLLOWED = 4.0, 12
