@@ -29,8 +29,8 @@ from firststep.explorer.wall import Wall
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 # Seconds that a request may take with all its parts.
 REQUEST_LIMIT = 40.0
-# Longer for what nobody waits for, since it stands back for everything else.
-BACKGROUND_LIMIT = 120.0
+# Longer than for a slider where others go first, and longer still for what nobody waits for.
+PATIENT_LIMIT, BACKGROUND_LIMIT = 35.0, 120.0
 # How far processes for spectra and for curves at rest stand back for those that a moving slider waits for ("nice"),
 # and those that refine spectra and compute ahead.
 PATIENCE, MORE_PATIENCE = 4, 9
@@ -83,7 +83,7 @@ def create_app(
     patient = background = None
     if pool is None:
         pool = Pool(workers, views.warm_up)
-        patient = Pool(max(1, workers - 1), views.warm_up, patience=PATIENCE)
+        patient = Pool(max(1, workers - 1), views.warm_up, time_limit=PATIENT_LIMIT, patience=PATIENCE)
         background = Pool(1, views.warm_up, time_limit=BACKGROUND_LIMIT, patience=MORE_PATIENCE)
     pools = [each for each in (pool, patient, background) if each is not None]
     service = Service(pool, patient, background)

@@ -232,12 +232,9 @@ class Service:
                         key, lambda: self._spectrum(pool, state, of, draft=False, priority=NORMAL)
                     )
         if found is None:
-            # One that takes seconds does not stand in the way of the others.
-            patient = state.next_step_exponent is None or of == "weights"
-            drafting = self.patient if patient else self.background or self.patient
             found = await self.spectra.fetch(
                 _spectrum_key(state, of, "draft"),
-                lambda: self._spectrum(drafting, state, of, draft=True, priority=URGENT),
+                lambda: self._spectrum(self.patient, state, of, draft=True, priority=URGENT),
             )
         return dict(found)
 
