@@ -88,9 +88,9 @@ class TurnSamples:
     Attributes
     ----------
     weights : tuple of ndarray (P,)
-        m of each sample: 2 c_2 y, and y~ E_U[U^2 sigma''|z].
+        m of each sample: 2 c_2 y, and y~ E[U^2 sigma''] given z.
     noise : tuple of ndarray (P,)
-        n, what each adds to the rows' noise: y^2 and y~^2, times what E[U^2 sigma'^2|z] has beyond spike and turn.
+        n, what each adds to the rows' noise: y^2 and y~^2, times what E[U^2 sigma'^2] given z has beyond spike and turn.
     turning, spreading : tuple of Samples
         The same samples, put together, with m and with n as their weights.
     axes : ndarray (k + 1, k + 1)
