@@ -90,7 +90,7 @@ class TurnSamples:
     weights : tuple of ndarray (P,)
         m of each sample: 2 c_2 y, and y~ E[U^2 sigma''] given z.
     noise : tuple of ndarray (P,)
-        n, what each adds to the rows' noise: y^2 and y~^2, times what E[U^2 sigma'^2] given z has beyond spike and turn.
+        n, what each adds to the rows' noise: y^2, y~^2, times what E[U^2 sigma'^2] given z has beyond spike and turn.
     turning, spreading : tuple of Samples
         The same samples, put together, with m and with n as their weights.
     axes : ndarray (k + 1, k + 1)
