@@ -524,6 +524,15 @@ def curve_tables(folder: Path | None) -> dict[str, Callable[[], Data]]:
     return tables
 
 
+def _curve_data(quick: bool, folder: Path | None) -> Iterator[tuple[str, Any, Any]]:
+    """Tables for learning curves with their inputs and targets; those whose package is missing are left out."""
+    for name, load in list((curve_tables(folder) | HELD_OUT).items())[: 2 if quick else None]:
+        try:
+            yield name, *load()
+        except ImportError as missing:
+            print(f"{name}: left out ({missing})")
+
+
 def curves(quick: bool, only: Sequence[str] = (), folder: Path | None = None) -> Iterator[Row]:
     """Errors predicted from a half and a quarter of the rows, against those of all rows.
 
@@ -531,12 +540,7 @@ def curves(quick: bool, only: Sequence[str] = (), folder: Path | None = None) ->
     mean of the eight predictions is paired with the leave-one-out error of all rows. What is left is the method's
     error; that of one prediction is mostly the scatter of rows that happen to be drawn.
     """
-    for name, load in list((curve_tables(folder) | HELD_OUT).items())[: 2 if quick else None]:
-        try:
-            inputs, targets = load()
-        except ImportError as missing:
-            print(f"{name}: left out ({missing})")
-            continue
+    for name, inputs, targets in _curve_data(quick, folder):
         rng = np.random.default_rng(0)
         kept = rng.permutation(len(inputs))[:4000]
         inputs, targets = inputs[kept], targets[kept]
@@ -817,12 +821,7 @@ def theory_table(rows: list[Row]) -> str:
 
 def shown(quick: bool, only: Sequence[str] = (), folder: Path | None = None) -> Iterator[Row]:
     """What a diagnosis of at most 1000 rows shows of the theory, beside what it measures; three folds, no repeats."""
-    for name, load in list((curve_tables(folder) | HELD_OUT).items())[: 2 if quick else None]:
-        try:
-            inputs, targets = load()
-        except ImportError as missing:
-            print(f"{name}: left out ({missing})")
-            continue
+    for name, inputs, targets in _curve_data(quick, folder):
         kept = np.random.default_rng(0).permutation(len(inputs))[:1000]
         with warnings.catch_warnings(), threadpool_limits(limits=1):
             warnings.simplefilter("ignore")

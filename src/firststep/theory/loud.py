@@ -15,7 +15,7 @@ import numpy as np
 from firststep.gaussian import Array, gauss_hermite, hermite_polynomials, sphere_rule
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
-from firststep.theory.bars import size_variance, wide_bar_note
+from firststep.theory.bars import size_variance, small_error_variance, wide_bar_note
 from firststep.theory.coefficients import Geometry, Resolution, Tables, geometry_of, tables_from
 from firststep.theory.directions import LabelMoments, Profiles, grouped, loud_covariance, turned_covariance
 from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, solve_points
@@ -385,7 +385,8 @@ def solve(
         values[f"{name}_gain"] = numbers[f"{name}_error"][:1] - values[f"{name}_error"]
     steep = np.asarray(step_sizes) * math.hypot(pull.signal, pull.noise)
     known = size_variance(sizes, HIGHEST) + BAR_LOUD**2 + (BAR_OTHERS * _next_share(problem, sizes)) ** 2
-    bars = np.sqrt(known + (BAR_STEEP * steep) ** 2)[:, None]
+    small = small_error_variance(problem, sizes, values["test_error"])
+    bars = np.sqrt(known + (BAR_STEEP * steep)[:, None] ** 2 + small)
     for name in ("train_error", "test_error"):
         values[f"{name}_bar"] = bars * values[name]
     learned = values.pop("along")
