@@ -388,12 +388,19 @@ def main() -> None:
             command.add_argument(
                 "--predicted", action="store_true", help="leave out those that the theory refuses in words"
             )
+            command.add_argument(
+                "--least-dim",
+                type=int,
+                default=0,
+                help="leave out those of a lower dimension (default: none)",
+            )
     telling = commands.add_parser("report")
     telling.add_argument("--seed", type=int, action="append", help="only this one; may be repeated")
     arguments = parser.parse_args()
     if arguments.command == "simulate":
         kind, seed = arguments.kind, arguments.seed
         cases = [case(kind, seed, index) for index in range(arguments.problems)]
+        cases = [each for each in cases if each.sizes.dim >= arguments.least_dim]
         if arguments.predicted:
             cases = [each for each in cases if not isinstance(predicted(each), str)]
         simulate(kind, seed, cases, draws_path(kind, seed))

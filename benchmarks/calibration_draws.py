@@ -202,8 +202,8 @@ def simulate(
     # The cheapest first, so that a run that is stopped has seen as many problems as it could.
     for case in sorted(cases, key=lambda case: (case.index not in known, case.work)):
         draws = known.get(case.index, (case, []))[1]
-        draw, started, before = drawer(kind, seed, case), time.perf_counter(), len(draws)
-        while len(draws) < most and time.perf_counter() - started < SECONDS:
+        draw, started, before = drawer(kind, seed, case), time.process_time(), len(draws)
+        while len(draws) < most and time.process_time() - started < SECONDS:
             if len(draws) >= FEWEST:
                 mean, error = mean_of(draws, "test_error")
                 if error < WANTED * mean:
@@ -218,7 +218,7 @@ def simulate(
                 file.write(json.dumps(line) + "\n")
         if len(draws) > before:
             mean, error = mean_of(draws, "test_error")
-            spent = time.perf_counter() - started
+            spent = time.process_time() - started
             print(
                 f"{kind} {seed} {case.index:3d} {len(draws):3d} draws {mean:.4f} ± {100 * error / mean:.2f} %"
                 f"  {spent:.0f} s",
