@@ -79,11 +79,13 @@ class Resolution:
     nodes : int
         Quadrature nodes of z.
     readout_spacing : float
-        Distance of the quadrature nodes of a Gaussian readout.
+        Distance of the quadrature nodes of a continuous readout U.
     rest_levels : int
         Quadrature nodes of the law of M.
     negligible : float
         Size below which functions of z are left out; at the default they change no error by more than about 1e-9.
+    bent : bool
+        Whether the nodes of U are equidistant in asinh U.
     cells : bool
         Average rho over cells around equidistant nodes of z, in which 1/rho is taken as linear. For spectra alone: less
         accurate than the nodes where these are enough.
@@ -94,6 +96,7 @@ class Resolution:
     rest_levels: int
     negligible: float = 1e-7
     cells: bool = False
+    bent: bool = False
 
 
 # More nodes of z than this go into a trapezoid rule: Gauss quadrature would put most of them where the weight is below
@@ -267,11 +270,13 @@ def _below(lower: tuple[int, ...], index: tuple[int, ...]) -> bool:
     return all((i - j) % 2 == 0 and i >= j for i, j in zip(index, lower, strict=True))
 
 
-def readout_rule(law: ReadoutLaw, spacing: float, degrees: int) -> tuple[Array, Array, Array]:
+def readout_rule(
+    law: ReadoutLaw, spacing: float, degrees: int, bent: bool = False
+) -> tuple[Array, Array, Array]:
     """Nodes and weights of U = sqrt(N) a, and orthonormal functions of it with psi_0 = 1 for polynomial spikes."""
     if degrees or law.atoms is not None:
         return law.polynomials(spacing, degrees or len(law.atoms or ()))
-    nodes, weights = law.rule(spacing)
+    nodes, weights = law.rule(spacing, bent)
     return nodes, weights, np.ones((1, len(nodes)))
 
 
@@ -301,7 +306,7 @@ def geometry_of(
     """
     z, weights = _input_rule(resolution.nodes, degrees)
     spacing = max(resolution.readout_spacing, OWN_SPACING) if own else resolution.readout_spacing
-    readout, readout_weights, psi = readout_rule(problem.readout_law, spacing, degrees)
+    readout, readout_weights, psi = readout_rule(problem.readout_law, spacing, degrees, resolution.bent)
     if own:
         kept = readout_weights > OWN_WEIGHT
         readout, readout_weights = readout[kept], readout_weights[kept] / readout_weights[kept].sum()
@@ -946,7 +951,7 @@ def _span_of_u(geometry: Geometry, by_node: Array) -> Array:
     matrix = by_node * root
     matrix = matrix - (matrix @ constant)[..., None] * constant
     sizes, functions = _principal(geometry, matrix)
-    least = NEGLIGIBLE_SPIKE if geometry.own is None else geometry.negligible
+    least = max(NEGLIGIBLE_SPIKE, geometry.negligible / 10) if geometry.own is None else geometry.negligible
     rank = min(int((sizes > least).sum(axis=1).max()), len(root) - 1)
     # Where a point has fewer spikes than others, what stands in their place may be the constant itself.
     mixed = (np.abs(functions[:, :rank] @ constant) > 1e-6).any(axis=1)

@@ -14,12 +14,13 @@ from firststep.theory.both_steps import Plane, both_steps, plane_geometry
 from firststep.theory.coefficients import Geometry, Resolution, tables_from
 from firststep.theory.equations import answer_at, errors_at, first_guess, residual_of, solve_points
 from firststep.theory.label_law import label_moments
+from firststep.theory.ladder import FITTED, RESIDUAL, Way
 from firststep.theory.learned import learned_after_one, learned_shares
 from firststep.theory.second_step import Readouts
 from firststep.theory.sectors import degree_shares
 from firststep.theory.spectra.two_steps import TwoStepWeights
 from firststep.theory.step_law import StepLaw
-from firststep.theory.unified import FITTED, RESIDUAL, Way, finite_size_bars
+from firststep.theory.unified import finite_size_bars
 
 # Two resolutions: the finer one answers; their difference, at so many of the second steps that follow a first one, goes
 # into the error bar.

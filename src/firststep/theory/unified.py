@@ -1,8 +1,8 @@
 r"""One theory for every step size: conditional Gaussian equivalence at finite size [firststep, unified].
 
 The derivation is in the docs (*One theory for every step size*); the neurons' coefficients are in
-`firststep.theory.coefficients`, the self-consistent equations in `firststep.theory.equations`. Here the resolution is
-chosen, batches are solved along the ladder of resolutions, and errors, their derivatives and optima are read off.
+`firststep.theory.coefficients`, the self-consistent equations in `firststep.theory.equations`, the resolutions at which
+they are solved in `firststep.theory.ladder`. Here errors, their bars, their derivatives and optima are read off.
 """
 
 import math
@@ -33,458 +33,49 @@ from firststep.theory.bars import (
 )
 from firststep.theory.coefficients import (
     LEARNED,
-    Geometry,
-    Resolution,
-    Tables,
     degrees_of,
     geometry_of,
-    interpolation,
     is_polynomial,
     row_stretch,
     special_share,
     spike_strength,
     tables_of,
 )
-from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, residual_of, solve_points
+from firststep.theory.equations import answer_at, solve_points
 from firststep.theory.label_law import label_moments
-from firststep.theory.own_component import knows_own
-from firststep.theory.sectors import HIGHEST, chosen_degree, degree_shares, highest_degree
-
-
-@dataclass(frozen=True)
-class Way:
-    """How the equations are set up.
-
-    Attributes
-    ----------
-    rest : str
-        What becomes of the rest of the gradient.
-    highest : int
-        The highest degree with a sector of its own.
-    own : bool
-        Whether a neuron's own component may be known, where the sizes ask for it.
-    """
-
-    rest: str
-    highest: int
-    own: bool = True
-
-
-RESTS = ("structured", "noise", "none")
-LADDER = (
-    Resolution(12, 0.9, 3),
-    Resolution(16, 0.7, 5),
-    Resolution(22, 0.5, 7),
-    Resolution(30, 0.38, 9),
-    Resolution(42, 0.3, 12),
-    Resolution(60, 0.21, 16),
-    Resolution(90, 0.15, 20),
-    Resolution(135, 0.11, 24),
-    Resolution(200, 0.08, 28),
-    Resolution(300, 0.06, 32),
+from firststep.theory.ladder import (
+    FITTED,
+    LADDER,
+    RESIDUAL,
+    RESTS,
+    TOLERANCE,
+    Points,
+    Way,
+    aim,
+    errors_of,
+    solve_all,
+    solve_level,
 )
-# From this rung on only those points are refined that would be refused otherwise.
-LAST_USUAL = 7
-# A point whose rows have changed by this much starts on the next rung: below it would not settle.
-RUNGS = (0.1, 0.3, 0.6)
-# Points solved together: keeps the largest temporary near 30 MB.
-CHUNK = 24
-# On a grid every so many-th step size and ridge climbs the ladder alone, unless these would be most of the points.
-LEAD, MOST_LEADING = 3, 0.6
-# Points of a polynomial, in each direction, by which solutions are carried between step sizes and ridges.
-START_NODES = 4
-DEGREES = 14
+from firststep.theory.own_component import knows_own
+from firststep.theory.sectors import chosen_degree, degree_shares, highest_degree
 
+# Hermite degrees of the teacher whose residuals are told.
+DEGREES = 14
 # Hermite degrees of the learned function whose shares are told.
 SHARES = 4
-# Of each point the errors, what else the fit has, and the learned function's coefficients on h_k(beta·x), and those of
-# its mean given z on h_k(z).
-FITTED = ("train_error", "test_error", "train_mse", "readout_norm_squared", "degrees_of_freedom")
-NUMBERS = np.dtype(
-    [(name, float) for name in FITTED]
-    + [(name, float, (LEARNED,)) for name in ("learned", "learned_given_z")]
-    + [("scatter", float, (HIGHEST + 1,))]
-)
-
-
-def _errors(numbers: NDArray[np.void]) -> Array:
-    """Train and test error of each point, (B, 2)."""
-    return np.stack([numbers["train_error"], numbers["test_error"]], axis=1)
-
-
-def _numbers(geometry: Geometry, tables: Tables, answer: Answer, ridge: Array) -> NDArray[np.void]:
-    r"""`NUMBERS` for each point, (B,).
-
-    The fitted function's projection on a function f of z and g is a leave-one-out average, in which 1/rho cancels:
-    with :math:`\beta\cdot x = r z + \sqrt{1-r^2} g` it is :math:`r^k \langle\varphi_0, h_k\rangle +
-    \sqrt{k(1-r^2)} r^{k-1} \langle\varphi_1, h_{k-1}\rangle` for h_k [firststep, unified, eq. 19].
-    """
-    r, degree = tables.cosine[:, None], np.arange(LEARNED)
-    coefficients = tables.without_norm(geometry, answer.learned)
-    along = np.zeros_like(coefficients[:, 0])
-    for at, block in enumerate(tables.blocks[: tables.norm_start]):
-        b = block[0]
-        if sum(block) > b:
-            continue
-        ways = np.sqrt([math.comb(k, b) for k in degree[b:]])
-        along[:, b:] += (
-            ways * r ** (degree[b:] - b) * (1 - r**2) ** (b / 2) * coefficients[:, at, : LEARNED - b]
-        )
-    numbers = np.empty(len(ridge), dtype=NUMBERS)
-    for name, values in errors_at(answer, ridge).items():
-        numbers[name] = values
-    # Errors at the size of rounding may come out below the noise.
-    test, least = numbers["test_error"], ROUNDED_ERROR * geometry.problem.label_variance
-    near = np.abs(test - geometry.problem.noise_variance) < 10 * least
-    numbers["test_error"] = np.where(near, np.maximum(test, geometry.problem.noise_variance + least), test)
-    # No fit is worse on its own samples than none.
-    numbers["train_error"] = np.minimum(numbers["train_error"], geometry.problem.label_variance)
-    numbers["learned"], numbers["learned_given_z"] = along, coefficients[:, 0]
-    numbers["scatter"] = 0.0
-    numbers["scatter"][:, : answer.scatter.shape[1]] = answer.scatter
-    return numbers
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """Points that are all pairs of some step sizes and some ridges."""
-
-    steps: Array  # distinct, in rising order, (S,)
-    ridges: Array  # (R,)
-    places: NDArray[np.intp]  # which point each pair is, (S, R)
-
-    @classmethod
-    def of(cls, steps: Array, ridges: Array) -> "_Grid | None":
-        """The grid that points make, if they make one."""
-        rows, row = np.unique(steps, return_inverse=True)
-        columns, column = np.unique(ridges, return_inverse=True)
-        if len(steps) != len(rows) * len(columns):
-            return None
-        places = np.full((len(rows), len(columns)), -1)
-        places[row, column] = np.arange(len(steps))
-        return cls(rows, columns, places) if (places >= 0).all() else None
-
-    def pilots(self) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-        """Which points lead, (S R,), and for every point the four of these around it, (S R, 4)."""
-        axes = [_leading(len(values)) for values in (self.steps, self.ridges)]
-        leads = np.zeros(self.places.size, dtype=bool)
-        leads[self.places[np.ix_(*axes)]] = True
-        around = np.empty((self.places.size, 4), dtype=np.intp)
-        low, high = zip(
-            *(_ends(axis, n) for axis, n in zip(axes, self.places.shape, strict=True)), strict=True
-        )
-        pairs = [(low[0], low[1]), (low[0], high[1]), (high[0], low[1]), (high[0], high[1])]
-        for corner, (i, j) in enumerate(pairs):
-            around[self.places, corner] = self.places[np.ix_(i, j)]
-        return leads, around
-
-
-def _leading(count: int) -> NDArray[np.intp]:
-    """Of so many values every `LEAD`-th, and the last."""
-    return np.unique(np.append(np.arange(0, count, LEAD), count - 1))
-
-
-def _ends(leading: NDArray[np.intp], count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The leading values at or below, and at or above, each."""
-    every = np.arange(count)
-    below = np.searchsorted(leading, every, side="right") - 1
-    return leading[below], leading[np.searchsorted(leading, every)]
-
-
-@dataclass(frozen=True)
-class _Level:
-    """Answers at one resolution for a list of points, and the solution from which others start."""
-
-    steps: Array  # (B,)
-    ridges: Array
-    numbers: NDArray[np.void]  # (B,) of NUMBERS
-    log_values: Array  # log rho and log(1 + delta), (B, nz + nu)
-    samples: int  # nz
-    z: Array
-    u: Array
-    iterations: int
-    residual: float
-
-    def start_for(self, geometry: Geometry, steps: Array, ridges: Array) -> Array:
-        """For each point the solution interpolated from all, or at the nearest one, at another geometry's nodes."""
-        known = self._between(steps, ridges)
-        samples = _carried_over(known[:, : self.samples], self.z, geometry.inputs)
-        neurons = _carried_over(known[:, self.samples :], self.u, geometry.readout)
-        return np.asarray(np.exp(np.concatenate([samples, neurons], axis=1)))
-
-    def _between(self, steps: Array, ridges: Array) -> Array:
-        """log rho and log(1 + delta) at other points, (B, nz + nu)."""
-        grid = _Grid.of(self.steps, self.ridges)
-        if grid is None:
-            return np.asarray(self.log_values[_nearest(self.steps, self.ridges, steps, ridges)])
-        values = self.log_values[grid.places]  # (steps, ridges, nz + nu)
-        by_step = interpolation(np.log1p(grid.steps), np.log1p(steps), START_NODES)
-        by_ridge = interpolation(np.log(grid.ridges), np.log(ridges), START_NODES)
-        weights = (by_step[:, None] * by_ridge).reshape(-1, len(steps))
-        return np.asarray(weights.T @ values.reshape(len(weights), -1))
-
-
-def _level(geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _Level | None) -> _Level:
-    """Solve a list of points (step size, ridge), sorted by step size, at one resolution."""
-    guess = None if before is None else before.start_for(geometry, steps, ridges)
-    # What is interpolated at the same nodes is close already.
-    before_rounds = 0 if before is not None and before.z is geometry.inputs else 1
-    numbers: list[NDArray[np.void]] = []
-    values = np.empty((len(steps), len(geometry.z) + len(geometry.u)))
-    rounds, worst = 0, 0.0
-    for low in range(0, len(steps), CHUNK):
-        part = slice(low, low + CHUNK)
-        distinct, index = np.unique(steps[part], return_inverse=True)
-        tables = tables_of(geometry, distinct, rest)
-        if len(distinct) < len(index):
-            tables = tables.take(index)
-        ridge = ridges[part]
-        if guess is not None:
-            start, plain_rounds = guess[part], before_rounds
-        elif low:
-            start, plain_rounds = values[_nearest(steps[:low], ridges[:low], steps[part], ridge)], 1
-        else:
-            start, plain_rounds = first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
-        found = solve_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
-        rounds = max(rounds, found.iterations)
-        # A rung that is too coarse for a spike may have no answer; of the last one it is checked.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            answer = answer_at(geometry, tables, found.value)
-        left = residual_of(geometry, answer.state, ridge)
-        if left.max() > RESIDUAL:
-            refined = _refined(geometry, tables, ridge, found.value)
-            answer = answer_at(geometry, tables, refined)
-            left = residual_of(geometry, answer.state, ridge)
-            found = replace(found, value=refined)
-        numbers.append(_numbers(geometry, tables, answer, ridge))
-        values[part] = found.value
-        worst = max(worst, float(left.max()))
-    answers = np.concatenate(numbers)
-    nodes = len(geometry.z), geometry.inputs, geometry.readout
-    return _Level(steps, ridges, answers, np.log(values), *nodes, rounds, worst)
-
-
-def _carried_over(values: Array, old: Array, new: Array) -> Array:
-    """Functions at nodes (old, others) flattened, (B, …), at the nodes (new, others)."""
-    if values.shape[1] == len(old):
-        return values @ interpolation(old, new)
-    by_other = values.reshape(len(values), len(old), -1).swapaxes(1, 2)
-    return (by_other @ interpolation(old, new)).swapaxes(1, 2).reshape(len(values), -1)
-
-
-def _refined(geometry: Geometry, tables: Tables, ridge: Array, start: Array) -> Array:
-    """The solution to the residual that is wanted, or as close as rounding lets it come."""
-    try:
-        return np.asarray(solve_points(geometry, tables, ridge, start, RESIDUAL, 0).value)
-    except fixedpoint.ConvergenceError as error:
-        if error.residual.max() > ROUNDED_RESIDUAL:
-            raise
-        return np.asarray(error.value)
-
-
-def _nearest(steps: Array, ridges: Array, new_steps: Array, new_ridges: Array) -> NDArray[np.intp]:
-    """Of the points already solved, the one to start each of the new ones from."""
-    distance = np.abs(np.log(new_ridges[:, None] / ridges))
-    distance += np.abs(np.log((1 + new_steps[:, None]) / (1 + steps)))
-    return np.asarray(distance.argmin(axis=1))
-
-
-@dataclass
-class _Points:
-    """Numbers for a list of points, with the accuracy that was reached."""
-
-    numbers: NDArray[np.void]  # (B,) of NUMBERS
-    error: Array  # estimated relative error, (B,)
-    level: NDArray[np.intp]  # index into LADDER, (B,)
-    iterations: int = 0
-    residual: float = 0.0
-
-    @classmethod
-    def empty(cls, count: int) -> "_Points":
-        """Room for so many points."""
-        return cls(np.zeros(count, dtype=NUMBERS), np.full(count, np.inf), np.zeros(count, dtype=np.intp))
-
-    def add(self, index: NDArray[np.intp], level: _Level, rung: int) -> None:
-        """Take the numbers of some points from what was solved on a rung."""
-        self.numbers[index], self.level[index] = level.numbers, rung
-        self.iterations, self.residual = (
-            max(self.iterations, level.iterations),
-            max(self.residual, level.residual),
-        )
-
-    def put(self, index: NDArray[np.intp], other: "_Points") -> None:
-        """Take some points from another list."""
-        self.numbers[index], self.error[index], self.level[index] = other.numbers, other.error, other.level
-        self.iterations, self.residual = (
-            max(self.iterations, other.iterations),
-            max(self.residual, other.residual),
-        )
-
-    def merged(self, other: "_Points", own: NDArray[np.bool_]) -> "_Points":
-        """One list of points: these where `own`, the other's elsewhere."""
-        result = _Points.empty(len(own))
-        result.put(np.flatnonzero(own), self)
-        result.put(np.flatnonzero(~own), other)
-        return result
-
-
-def _solve_all(
-    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, tolerance: float | None
-) -> _Points:
-    """Refine every point until its errors no longer change by more than `tolerance`, or as far as the ladder goes."""
-    # A draft is drawn without a neuron's own component, which makes it ten times faster.
-    own = way.own and knows_own(problem, sizes, way.highest, way.rest) and tolerance != math.inf
-    wanted, accepted = (_aim(own), ACCEPTED) if tolerance is None else (tolerance, tolerance)
-    plain = problem.without_step()
-    if (own or problem.output_law.order_one) and plain != problem and (steps == 0).any():
-        still = _solve_all(plain, sizes, steps[steps == 0], ridges[steps == 0], way, tolerance)
-        moved = _solve_all(problem, sizes, steps[steps > 0], ridges[steps > 0], way, tolerance)
-        return still.merged(moved, steps == 0)
-    spike = spike_strength(problem, sizes, steps, way.rest)
-    stretch = row_stretch(problem, sizes, steps, way.rest)
-    polynomial = is_polynomial(spike, sizes, stretch) & (not own)
-    first = np.searchsorted(RUNGS, np.maximum(spike, stretch))
-    points = _Points.empty(len(steps))
-    neighbours: _Level | None = None
-    for branch in (polynomial, ~polynomial):
-        if not branch.any():
-            continue
-        group = np.flatnonzero(branch)
-        degrees = degrees_of(float(spike[group].max()), sizes) if branch is polynomial else 0
-        ladder = _Ladder(problem, sizes, way, own, degrees, wanted, accepted)
-        found, neighbours = ladder.climbed(steps[group], ridges[group], first[group], neighbours)
-        points.put(group, found)
-    _check(points, steps, ridges, accepted)
-    return points
-
-
-@dataclass(frozen=True)
-class _Ladder:
-    """Resolutions that points climb until they have settled; on a grid some lead, and the others join them there."""
-
-    problem: Problem
-    sizes: Sizes
-    way: Way
-    own: bool
-    degrees: int
-    wanted: float
-    accepted: float
-
-    def level(self, rung: int, steps: Array, ridges: Array, before: _Level | None) -> _Level:
-        """Some points on one rung."""
-        way, resolution = self.way, LADDER[rung]
-        geometry = geometry_of(
-            self.problem, self.sizes, resolution, way.rest, self.degrees, way.highest, self.own
-        )
-        return _level(geometry, way.rest, steps, ridges, before)
-
-    def climbed(
-        self, steps: Array, ridges: Array, first: NDArray[np.intp], neighbours: _Level | None
-    ) -> tuple[_Points, _Level]:
-        """All points, from a first rung for each on, and what was solved on the lowest rung.
-
-        On a grid every third in each direction climbs; the others take the finest resolution of the four around them.
-        """
-        if math.isinf(self.wanted):
-            # One resolution for all: fewer, larger batches.
-            first = np.full_like(first, first.max())
-        grid = _Grid.of(steps, ridges)
-        leads, around = (np.ones(len(steps), dtype=bool), None) if grid is None else grid.pilots()
-        if around is None or leads.mean() > MOST_LEADING or math.isinf(self.wanted):
-            points, levels = self._refined(steps, ridges, first, neighbours)
-            return points, levels[min(levels)]
-        points = _Points.empty(len(steps))
-        found, levels = self._refined(steps[leads], ridges[leads], first[leads], neighbours)
-        points.put(np.flatnonzero(leads), found)
-        level, error = points.level[around].max(axis=1), points.error[around].max(axis=1)
-        for rung in np.unique(level[~leads]):
-            index = np.flatnonzero(~leads & (level == rung))
-            index = index[np.argsort(steps[index], kind="stable")]
-            points.add(index, self.level(rung, steps[index], ridges[index], levels[rung]), rung)
-        points.error[~leads] = error[~leads]
-        return points, levels[min(levels)]
-
-    def _refined(
-        self, steps: Array, ridges: Array, first: NDArray[np.intp], neighbours: _Level | None
-    ) -> tuple[_Points, dict[int, _Level]]:
-        """Points that climb until they have settled, and what was solved on each rung."""
-        points, levels = _Points.empty(len(steps)), {}
-        # Of errors below this nothing but rounding is left.
-        rounding = ROUNDED_ERROR * self.problem.label_variance
-        pending, before = np.argsort(steps, kind="stable"), neighbours
-        first = np.minimum(first, len(LADDER) - 2)
-        for rung in range(int(first.min()), len(LADDER)):
-            here = pending[first[pending] <= rung]
-            if not len(here):
-                continue
-            old, known = _errors(points.numbers[here]), first[here] < rung
-            before = levels[rung] = self.level(rung, steps[here], ridges[here], before)
-            points.add(here, before, rung)
-            change = np.abs(_errors(before.numbers) - old) / np.maximum(np.abs(old), rounding)
-            points.error[here[known]] = change.max(axis=1)[known]
-            enough = self.wanted if rung < LAST_USUAL else self.accepted
-            settled = here[known & (points.error[here] <= enough)]
-            pending = np.setdiff1d(pending, here if math.isinf(self.wanted) else settled, assume_unique=True)
-        return points, levels
 
 
 def _settled(
     problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, tolerance: float | None
-) -> tuple[_Points, Way]:
+) -> tuple[Points, Way]:
     """All points, without neurons' own components if they do not settle with them."""
     try:
-        return _solve_all(problem, sizes, steps, ridges, way, tolerance), way
+        return solve_all(problem, sizes, steps, ridges, way, tolerance), way
     except fixedpoint.ConvergenceError:
         if not knows_own(problem, sizes, way.highest, way.rest):
             raise
         plain = replace(way, own=False)
-        return _solve_all(problem, sizes, steps, ridges, plain, tolerance), plain
-
-
-def _aim(own: bool) -> float:
-    """The relative change under refinement that is aimed at."""
-    return OWN_TOLERANCE if own else TOLERANCE
-
-
-def _check(points: _Points, steps: Array, ridges: Array, accepted: float) -> None:
-    """Refuse errors that are less accurate than accepted, or not positive."""
-    errors, error = _errors(points.numbers), points.error
-    if error.max(initial=0.0) > accepted:
-        at = int(error.argmax())
-        asked = "is asked for" if accepted == ACCEPTED else "was asked for"
-        cures = [] if accepted == ACCEPTED else [f"pass tolerance={_rounded_up(error[at]):.0e}"]
-        cures += ["raise ridge"] + ["lower the step size"] * bool(steps[at] > 1e-3)
-        raise fixedpoint.ConvergenceError(
-            f"the unified theory is only stable to {error[at]:.1e} at step_size={steps[at]:.4g}, "
-            f"ridge={ridges[at]:.3g}, where {accepted:.1e} {asked}: {', or '.join(cures)}",
-            errors,
-            error,
-        )
-    finite = all(np.isfinite(points.numbers[name]).all() for name in NUMBERS.names or ())
-    if not (finite and (errors > 0).all()):
-        raise fixedpoint.ConvergenceError(
-            "the unified theory gave an error that is not positive: raise ridge", errors, error
-        )
-
-
-def _rounded_up(value: float) -> float:
-    """The next power of ten."""
-    return 10.0 ** math.ceil(math.log10(value)) if math.isfinite(value) else 1.0
-
-
-# Relative change under refinement that is aimed at, and the largest that is let pass, with a note, unless a tolerance
-# is asked for: heavy-tailed labels make the law of M hard to resolve.
-TOLERANCE, ACCEPTED = 1e-6, 5e-2
-# The same aim where neurons are known along z: there are many more of them, and d is small.
-OWN_TOLERANCE = 1e-3
-# Relative residual of the self-consistent equations that is accepted.
-RESIDUAL = 1e-9
-# Errors so far below the labels' variance, as of a linear teacher without noise, are not resolved further.
-ROUNDED_ERROR = 1e-12
-# What is let pass where rounding allows no less: with a spike far above the bulk.
-ROUNDED_RESIDUAL = 1e-6
-# Residual at which Newton takes its last step, which squares it.
-LOOSE = 1e-5
+        return solve_all(problem, sizes, steps, ridges, plain, tolerance), plain
 
 
 def solve(
@@ -551,11 +142,11 @@ def solve(
     still, moved = np.split(points.numbers.reshape(len(steps), len(ridges)), [1])
     # The theory of proportional sizes, asked for by its degree, leaves out terms of order 1/d as it stands.
     if degrees is None and (share := start_share(problem, sizes, step_sizes)).any():
-        start = _solve_all(problem, sizes, 0 * ridges + SMALLEST_STEP, ridges, way, tolerance).numbers
+        start = solve_all(problem, sizes, 0 * ridges + SMALLEST_STEP, ridges, way, tolerance).numbers
         moved = _joined(problem, still[0], start, moved, share)
     shares = _learned_shares(problem, moved["learned"])
     values = _values(problem, still, moved) | shares | _scatter_parts(moved["scatter"], way.highest)
-    bars = finite_size_bars(problem, sizes, flat_steps, flat_ridges, way, _errors(points.numbers))
+    bars = finite_size_bars(problem, sizes, flat_steps, flat_ridges, way, errors_of(points.numbers))
     unsettled = np.where(np.isfinite(points.error), points.error, 0.0)
     train, test = (np.hypot(bar, unsettled).reshape(len(steps), -1)[1:] for bar in bars)
     values |= {f"{name}_bar": test * np.maximum(share, 1 - share) for name, share in shares.items()}
@@ -566,7 +157,7 @@ def solve(
     values |= _direction(problem, sizes)
     error = points.error.reshape(len(steps), -1)[1:]
     level = points.level.reshape(len(steps), -1)[1:]
-    aim = tolerance or _aim(knows_own(problem, sizes, way.highest, rest))
+    aimed = tolerance or aim(knows_own(problem, sizes, way.highest, rest))
     return Outcome(
         problem,
         sizes,
@@ -574,11 +165,11 @@ def solve(
         ridges,
         "unified",
         {name: np.broadcast_to(value, shape) if value.ndim == 2 else value for name, value in values.items()},
-        notes=_remarks(sizes, step_sizes, error, aim, test),
+        notes=_remarks(sizes, step_sizes, error, aimed, test),
         details={
             "rest": rest,
             "degrees": way.highest,
-            "tolerance": aim,
+            "tolerance": aimed,
             "relative_error": error,
             "resolution": [[LADDER[i] for i in row] for row in level],
             "iterations": points.iterations,
@@ -689,7 +280,7 @@ def finite_size_bars(
     change = np.zeros_like(errors)
     if way.highest > 1 and degree_shares(sizes, 2)[1] > BAR_LOOKS:
         try:
-            first = _errors(_solve_all(problem, sizes, steps, ridges, Way(way.rest, 1), math.inf).numbers)
+            first = errors_of(solve_all(problem, sizes, steps, ridges, Way(way.rest, 1), math.inf).numbers)
             change = relative_change(first, errors)
         except fixedpoint.ConvergenceError:
             change = np.ones_like(change)
@@ -705,13 +296,13 @@ def finite_size_bars(
     return train, test
 
 
-def _remarks(sizes: Sizes, step_sizes: Array, error: Array, aim: float, bars: Array) -> tuple[str, ...]:
+def _remarks(sizes: Sizes, step_sizes: Array, error: Array, aimed: float, bars: Array) -> tuple[str, ...]:
     """Sentences on a resolution that was not reached, and on a bar that is wide."""
     notes: list[str] = []
-    if error.max() > aim:
+    if error.max() > aimed:
         worst = step_sizes[int(error.max(axis=1).argmax())]
         notes.append(
-            f"errors are stable to {error.max():.0e}, at step_size={worst:.4g}, and not to {aim:.0e}"
+            f"errors are stable to {error.max():.0e}, at step_size={worst:.4g}, and not to {aimed:.0e}"
         )
     return (*notes, *wide_bar_note(sizes, bars))
 
@@ -769,14 +360,14 @@ def ridge_slopes(
     if step_size == 0:
         problem = problem.replaced(initial_output="vanishing")
     way = Way(rest, highest_degree(sizes))
-    points = _solve_all(problem, sizes, steps, ridges, way, tolerance)
+    points = solve_all(problem, sizes, steps, ridges, way, tolerance)
     spike = spike_strength(problem, sizes, steps, rest)
     own = knows_own(problem, sizes, way.highest, rest)
     polynomial = bool(is_polynomial(spike, sizes, row_stretch(problem, sizes, steps, rest))[0]) and not own
     degrees = degrees_of(float(spike[0]), sizes) if polynomial else 0
     resolution = LADDER[int(points.level[0])]
     geometry = geometry_of(problem, sizes, resolution, rest, degrees, way.highest, own)
-    level = _level(geometry, rest, steps, ridges, None)
+    level = solve_level(geometry, rest, steps, ridges, None)
     tables = tables_of(geometry, steps, rest)
     tilted = ridges * (1 + 1j * COMPLEX_STEP)
     start = np.exp(level.log_values).astype(complex)

@@ -23,7 +23,7 @@ class Laplace(ReadoutLaw):
         """exp(-|u|/scale)."""
         return np.asarray(np.exp(-np.abs(u) / SCALE))
 
-    def rule(self, spacing: float) -> tuple[Array, Array]:
+    def rule(self, spacing: float, bent: bool = False) -> tuple[Array, Array]:
         """Each half on its own, by u = exp(t - exp(-t)) and a trapezoid rule in t: the density has a kink at 0."""
         t = np.arange(-3.4, 3.2, 0.8 * spacing)
         half = np.exp(t - np.exp(-t))

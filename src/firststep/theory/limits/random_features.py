@@ -429,10 +429,10 @@ def _of_degrees(problem: Problem, sizes: Sizes, ridges: Array, highest: int) -> 
 
 def _of_known_neurons(problem: Problem, sizes: Sizes, ridges: Array, highest: int) -> Found:
     """The same with few dimensions, where a neuron's component along the teacher is no longer one of many."""
-    from firststep.theory import unified
+    from firststep.theory import ladder, unified
 
     outcome = unified.solve(problem.without_step(), sizes, np.zeros(1), ridges, degrees=highest)
-    found = {name: outcome.values[name][0] for name in unified.FITTED}
+    found = {name: outcome.values[name][0] for name in ladder.FITTED}
     return found, outcome.details["residual"], outcome.details["iterations"]
 
 

@@ -1,0 +1,495 @@
+r"""Resolutions that points climb until their errors have settled [firststep, unified].
+
+A point is a pair of step size and ridge. Points are solved in batches, first on a coarse rung, and climb until the next
+rung changes nothing. On a grid a few lead; the others are solved on the rung where these began, and take over what
+refinement changed there.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firststep.gaussian import Array
+from firststep.numerics import fixedpoint
+from firststep.setting import Problem, Sizes
+from firststep.theory.coefficients import (
+    LEARNED,
+    Geometry,
+    Resolution,
+    Tables,
+    degrees_of,
+    geometry_of,
+    interpolation,
+    is_polynomial,
+    row_stretch,
+    spike_strength,
+    tables_of,
+)
+from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, residual_of, solve_points
+from firststep.theory.own_component import knows_own
+from firststep.theory.sectors import HIGHEST
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the equations are set up.
+
+    Attributes
+    ----------
+    rest : str
+        What becomes of the rest of the gradient.
+    highest : int
+        The highest degree with a sector of its own.
+    own : bool
+        Whether a neuron's own component may be known, where the sizes ask for it.
+    """
+
+    rest: str
+    highest: int
+    own: bool = True
+
+
+RESTS = ("structured", "noise", "none")
+# Nodes of z, spacing of asinh U, levels of M's law, size of functions left out: each about as far from its limit as the
+# others.
+LADDER = tuple(
+    Resolution(nodes, spacing, levels, negligible, bent=True)
+    for nodes, spacing, levels, negligible in (
+        (12, 0.6, 3, 1e-4),
+        (14, 0.5, 5, 1e-3),
+        (18, 0.4, 6, 1e-4),
+        (24, 0.32, 8, 1e-5),
+        (32, 0.26, 10, 1e-6),
+        (44, 0.2, 13, 1e-7),
+        (64, 0.15, 17, 1e-7),
+        (96, 0.11, 21, 1e-7),
+        (200, 0.08, 28, 1e-7),
+        (300, 0.06, 32, 1e-7),
+    )
+)
+# From this rung on only those points are refined that would be refused otherwise.
+LAST_USUAL = 7
+# A point whose rows have changed by this much starts on the next rung: below it would not settle.
+RUNGS = (0.1, 0.5, 1.0)
+# A change is not taken to be less than this much of the one before, whatever it happened to be.
+FASTEST_RATIO = 0.05
+# Points solved together: keeps the largest temporary near 30 MB.
+CHUNK = 24
+# On a grid points so far apart, in log(1 + eta) and log(lambda), lead, unless these would be most of the points.
+LEADING_GAPS, MOST_LEADING = (0.3, 2.1), 0.6
+# Points of a polynomial, in each direction, by which solutions are carried between step sizes and ridges.
+START_NODES = 4
+# Relative change under refinement that is aimed at, and the largest that is let pass, with a note, unless a tolerance
+# is asked for: heavy-tailed labels make the law of M hard to resolve.
+TOLERANCE, ACCEPTED = 1e-6, 5e-2
+# The same aim where neurons are known along z: there are many more of them, and d is small.
+OWN_TOLERANCE = 1e-3
+# Relative residual of the self-consistent equations that is accepted.
+RESIDUAL = 1e-9
+# Errors so far below the labels' variance, as of a linear teacher without noise, are not resolved further.
+ROUNDED_ERROR = 1e-12
+# What is let pass where rounding allows no less: with a spike far above the bulk.
+ROUNDED_RESIDUAL = 1e-6
+# Residual at which Newton takes its last step, which squares it.
+LOOSE = 1e-5
+
+# Of each point the errors, what else the fit has, and the learned function's coefficients on h_k(beta·x), and those of
+# its mean given z on h_k(z).
+ERRORS = ("train_error", "test_error")
+FITTED = (*ERRORS, "train_mse", "readout_norm_squared", "degrees_of_freedom")
+NUMBERS = np.dtype(
+    [(name, float) for name in FITTED]
+    + [(name, float, (LEARNED,)) for name in ("learned", "learned_given_z")]
+    + [("scatter", float, (HIGHEST + 1,))]
+)
+
+
+def errors_of(numbers: NDArray[np.void]) -> Array:
+    """Train and test error of each point, (B, 2)."""
+    return np.stack([numbers["train_error"], numbers["test_error"]], axis=1)
+
+
+def _numbers(geometry: Geometry, tables: Tables, answer: Answer, ridge: Array) -> NDArray[np.void]:
+    r"""`NUMBERS` for each point, (B,).
+
+    The fitted function's projection on a function f of z and g is a leave-one-out average, in which 1/rho cancels:
+    with :math:`\beta\cdot x = r z + \sqrt{1-r^2} g` it is :math:`r^k \langle\varphi_0, h_k\rangle +
+    \sqrt{k(1-r^2)} r^{k-1} \langle\varphi_1, h_{k-1}\rangle` for h_k [firststep, unified, eq. 19].
+    """
+    r, degree = tables.cosine[:, None], np.arange(LEARNED)
+    coefficients = tables.without_norm(geometry, answer.learned)
+    along = np.zeros_like(coefficients[:, 0])
+    for at, block in enumerate(tables.blocks[: tables.norm_start]):
+        b = block[0]
+        if sum(block) > b:
+            continue
+        ways = np.sqrt([math.comb(k, b) for k in degree[b:]])
+        along[:, b:] += (
+            ways * r ** (degree[b:] - b) * (1 - r**2) ** (b / 2) * coefficients[:, at, : LEARNED - b]
+        )
+    numbers = np.empty(len(ridge), dtype=NUMBERS)
+    for name, values in errors_at(answer, ridge).items():
+        numbers[name] = values
+    # Errors at the size of rounding may come out below the noise.
+    test, least = numbers["test_error"], ROUNDED_ERROR * geometry.problem.label_variance
+    near = np.abs(test - geometry.problem.noise_variance) < 10 * least
+    numbers["test_error"] = np.where(near, np.maximum(test, geometry.problem.noise_variance + least), test)
+    # No fit is worse on its own samples than none.
+    numbers["train_error"] = np.minimum(numbers["train_error"], geometry.problem.label_variance)
+    numbers["learned"], numbers["learned_given_z"] = along, coefficients[:, 0]
+    numbers["scatter"] = 0.0
+    numbers["scatter"][:, : answer.scatter.shape[1]] = answer.scatter
+    return numbers
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Points that are all pairs of some step sizes and some ridges."""
+
+    steps: Array  # distinct, in rising order, (S,)
+    ridges: Array  # (R,)
+    places: NDArray[np.intp]  # which point each pair is, (S, R)
+
+    @classmethod
+    def of(cls, steps: Array, ridges: Array) -> "_Grid | None":
+        """The grid that points make, if they make one."""
+        rows, row = np.unique(steps, return_inverse=True)
+        columns, column = np.unique(ridges, return_inverse=True)
+        if len(steps) != len(rows) * len(columns):
+            return None
+        places = np.full((len(rows), len(columns)), -1)
+        places[row, column] = np.arange(len(steps))
+        return cls(rows, columns, places) if (places >= 0).all() else None
+
+    def leaders(self) -> NDArray[np.bool_]:
+        """Which points lead, (S R,): all, if those would be most of them."""
+        axes = np.log1p(self.steps), np.log(self.ridges)
+        chosen = [_leading(axis, gap) for axis, gap in zip(axes, LEADING_GAPS, strict=True)]
+        leads = np.zeros(self.places.size, dtype=bool)
+        leads[self.places[np.ix_(*chosen)]] = True
+        return leads if leads.mean() <= MOST_LEADING else np.ones_like(leads)
+
+    def weights(self, steps: Array, ridges: Array, nodes: int) -> Array:
+        """Interpolation by polynomials through so many points in each direction: (S R, others)."""
+        by_step = interpolation(np.log1p(self.steps), np.log1p(steps), nodes)
+        by_ridge = interpolation(np.log(self.ridges), np.log(ridges), nodes)
+        found = np.empty((self.places.size, len(steps)))
+        found[self.places.ravel()] = (by_step[:, None] * by_ridge).reshape(-1, len(steps))
+        return found
+
+
+def _leading(values: Array, gap: float) -> NDArray[np.intp]:
+    """Of rising values the first, the last, and some between, no further apart than `gap` where there are any."""
+    fewest = min(len(values), START_NODES)
+    count = max(fewest, math.ceil(float(values[-1] - values[0]) / gap) + 1)
+    wanted = np.linspace(values[0], values[-1], count)
+    nearest = np.abs(values[:, None] - wanted).argmin(axis=0)
+    return np.unique(np.concatenate([nearest, np.linspace(0, len(values) - 1, fewest).round().astype(int)]))
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Answers at one resolution for a list of points, and the solution from which others start."""
+
+    steps: Array  # (B,)
+    ridges: Array
+    numbers: NDArray[np.void]  # (B,) of NUMBERS
+    log_values: Array  # log rho and log(1 + delta), (B, nz + nu)
+    samples: int  # nz
+    z: Array
+    u: Array
+    iterations: int
+    residual: float
+
+    def start_for(self, geometry: Geometry, steps: Array, ridges: Array) -> Array:
+        """For each point the solution interpolated from all, or at the nearest one, at another geometry's nodes."""
+        known = self._between(steps, ridges)
+        samples = _carried_over(known[:, : self.samples], self.z, geometry.inputs)
+        neurons = _carried_over(known[:, self.samples :], self.u, geometry.readout)
+        return np.asarray(np.exp(np.concatenate([samples, neurons], axis=1)))
+
+    def _between(self, steps: Array, ridges: Array) -> Array:
+        """log rho and log(1 + delta) at other points, (B, nz + nu)."""
+        grid = _Grid.of(self.steps, self.ridges)
+        if grid is None:
+            return np.asarray(self.log_values[_nearest(self.steps, self.ridges, steps, ridges)])
+        return np.asarray(grid.weights(steps, ridges, START_NODES).T @ self.log_values)
+
+
+def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _Level | None) -> _Level:
+    """Solve a list of points (step size, ridge), sorted by step size, at one resolution."""
+    guess = None if before is None else before.start_for(geometry, steps, ridges)
+    # What is interpolated at the same nodes is close already.
+    before_rounds = 0 if before is not None and before.z is geometry.inputs else 1
+    numbers: list[NDArray[np.void]] = []
+    values = np.empty((len(steps), len(geometry.z) + len(geometry.u)))
+    rounds, worst = 0, 0.0
+    for low in range(0, len(steps), CHUNK):
+        part = slice(low, low + CHUNK)
+        distinct, index = np.unique(steps[part], return_inverse=True)
+        tables = tables_of(geometry, distinct, rest)
+        if len(distinct) < len(index):
+            tables = tables.take(index)
+        ridge = ridges[part]
+        if guess is not None:
+            start, plain_rounds = guess[part], before_rounds
+        elif low:
+            start, plain_rounds = values[_nearest(steps[:low], ridges[:low], steps[part], ridge)], 1
+        else:
+            start, plain_rounds = first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
+        found = solve_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
+        rounds = max(rounds, found.iterations)
+        # A rung that is too coarse for a spike may have no answer; of the last one it is checked.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            answer = answer_at(geometry, tables, found.value)
+        left = residual_of(geometry, answer.state, ridge)
+        if left.max() > RESIDUAL:
+            refined = _refined(geometry, tables, ridge, found.value)
+            answer = answer_at(geometry, tables, refined)
+            left = residual_of(geometry, answer.state, ridge)
+            found = replace(found, value=refined)
+        numbers.append(_numbers(geometry, tables, answer, ridge))
+        values[part] = found.value
+        worst = max(worst, float(left.max()))
+    answers = np.concatenate(numbers)
+    nodes = len(geometry.z), geometry.inputs, geometry.readout
+    return _Level(steps, ridges, answers, np.log(values), *nodes, rounds, worst)
+
+
+def _carried_over(values: Array, old: Array, new: Array) -> Array:
+    """Functions at nodes (old, others) flattened, (B, …), at the nodes (new, others)."""
+    if values.shape[1] == len(old):
+        return values @ interpolation(old, new)
+    by_other = values.reshape(len(values), len(old), -1).swapaxes(1, 2)
+    return (by_other @ interpolation(old, new)).swapaxes(1, 2).reshape(len(values), -1)
+
+
+def _refined(geometry: Geometry, tables: Tables, ridge: Array, start: Array) -> Array:
+    """The solution to the residual that is wanted, or as close as rounding lets it come."""
+    try:
+        return np.asarray(solve_points(geometry, tables, ridge, start, RESIDUAL, 0).value)
+    except fixedpoint.ConvergenceError as error:
+        if error.residual.max() > ROUNDED_RESIDUAL:
+            raise
+        return np.asarray(error.value)
+
+
+def _nearest(steps: Array, ridges: Array, new_steps: Array, new_ridges: Array) -> NDArray[np.intp]:
+    """Of the points already solved, the one to start each of the new ones from."""
+    distance = np.abs(np.log(new_ridges[:, None] / ridges))
+    distance += np.abs(np.log((1 + new_steps[:, None]) / (1 + steps)))
+    return np.asarray(distance.argmin(axis=1))
+
+
+@dataclass
+class Points:
+    """Numbers for a list of points, with the accuracy that was reached."""
+
+    numbers: NDArray[np.void]  # (B,) of NUMBERS
+    error: Array  # estimated relative error, (B,)
+    level: NDArray[np.intp]  # index into LADDER, (B,)
+    iterations: int = 0
+    residual: float = 0.0
+
+    @classmethod
+    def empty(cls, count: int) -> "Points":
+        """Room for so many points."""
+        return cls(np.zeros(count, dtype=NUMBERS), np.full(count, np.inf), np.zeros(count, dtype=np.intp))
+
+    def add(self, index: NDArray[np.intp], level: _Level, rung: int) -> None:
+        """Take the numbers of some points from what was solved on a rung."""
+        self.numbers[index], self.level[index] = level.numbers, rung
+        self.iterations, self.residual = (
+            max(self.iterations, level.iterations),
+            max(self.residual, level.residual),
+        )
+
+    def put(self, index: NDArray[np.intp], other: "Points") -> None:
+        """Take some points from another list."""
+        self.numbers[index], self.error[index], self.level[index] = other.numbers, other.error, other.level
+        self.iterations, self.residual = (
+            max(self.iterations, other.iterations),
+            max(self.residual, other.residual),
+        )
+
+    def merged(self, other: "Points", own: NDArray[np.bool_]) -> "Points":
+        """One list of points: these where `own`, the other's elsewhere."""
+        result = Points.empty(len(own))
+        result.put(np.flatnonzero(own), self)
+        result.put(np.flatnonzero(~own), other)
+        return result
+
+
+def solve_all(
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, tolerance: float | None
+) -> Points:
+    """Refine every point until its errors no longer change by more than `tolerance`, or as far as the ladder goes."""
+    # A draft is drawn without a neuron's own component, which makes it ten times faster.
+    own = way.own and knows_own(problem, sizes, way.highest, way.rest) and tolerance != math.inf
+    wanted, accepted = (aim(own), ACCEPTED) if tolerance is None else (tolerance, tolerance)
+    plain = problem.without_step()
+    if (own or problem.output_law.order_one) and plain != problem and (steps == 0).any():
+        still = solve_all(plain, sizes, steps[steps == 0], ridges[steps == 0], way, tolerance)
+        moved = solve_all(problem, sizes, steps[steps > 0], ridges[steps > 0], way, tolerance)
+        return still.merged(moved, steps == 0)
+    spike = spike_strength(problem, sizes, steps, way.rest)
+    stretch = row_stretch(problem, sizes, steps, way.rest)
+    polynomial = is_polynomial(spike, sizes, stretch) & (not own)
+    first = np.searchsorted(RUNGS, np.maximum(spike, stretch))
+    if math.isinf(wanted):
+        # One resolution for all: fewer, larger batches.
+        first = np.full_like(first, first.max())
+    points = Points.empty(len(steps))
+    neighbours: _Level | None = None
+    for branch in (polynomial, ~polynomial):
+        for rung in np.unique(first[branch]):
+            group = np.flatnonzero(branch & (first == rung))
+            degrees = degrees_of(float(spike[group].max()), sizes) if branch is polynomial else 0
+            ladder = _Ladder(problem, sizes, way, own, degrees, int(rung), wanted, accepted)
+            found, neighbours = ladder.climbed(steps[group], ridges[group], neighbours)
+            points.put(group, found)
+    _check(points, steps, ridges, accepted)
+    return points
+
+
+@dataclass(frozen=True)
+class _Ladder:
+    """Resolutions that points climb from a first rung on until they have settled."""
+
+    problem: Problem
+    sizes: Sizes
+    way: Way
+    own: bool
+    degrees: int
+    first: int
+    wanted: float
+    accepted: float
+
+    def level(self, rung: int, steps: Array, ridges: Array, before: _Level | None) -> _Level:
+        """Some points on one rung."""
+        way, resolution = self.way, LADDER[rung]
+        geometry = geometry_of(
+            self.problem, self.sizes, resolution, way.rest, self.degrees, way.highest, self.own
+        )
+        return solve_level(geometry, way.rest, steps, ridges, before)
+
+    def climbed(self, steps: Array, ridges: Array, neighbours: _Level | None) -> tuple[Points, _Level]:
+        """All points, and what was solved on a low rung.
+
+        On a grid some lead: they climb. The others are solved below the last rung that all leaders climbed, and further
+        refinement changes them by what it changes between the leaders; where that is too uncertain they climb, too.
+        """
+        order = np.argsort(steps, kind="stable")
+        grid = None if math.isinf(self.wanted) else _Grid.of(steps[order], ridges[order])
+        leads = np.ones(len(steps), dtype=bool) if grid is None else grid.leaders()
+        leading, joining = order[leads], order[~leads]
+        points = Points.empty(len(steps))
+        found, levels = self._refined(steps[leading], ridges[leading], neighbours)
+        points.put(leading, found)
+        rung = max(int(found.level.min()) - 1, min(levels))
+        if len(joining):
+            joined = self._joined(rung, found, levels[rung], steps[joining], ridges[joining])
+            points.put(joining, joined)
+            left = joining[joined.error > self.wanted]
+            if len(left):
+                ladder = replace(self, first=rung)
+                points.put(left, ladder._refined(steps[left], ridges[left], levels[rung])[0])
+        return points, levels[rung]
+
+    def _joined(self, rung: int, leaders: Points, base: _Level, steps: Array, ridges: Array) -> Points:
+        """Points between leaders, with what refinement from this rung on changed there."""
+        points = Points.empty(len(steps))
+        points.add(np.arange(len(steps)), self.level(rung, steps, ridges, base), int(leaders.level.max()))
+        grid = _Grid.of(base.steps, base.ridges)
+        assert grid is not None
+        change = _flat(leaders.numbers) - _flat(base.numbers)
+        fine, coarse = (grid.weights(steps, ridges, nodes) for nodes in (START_NODES, START_NODES - 1))
+        _flat(points.numbers)[:] += fine.T @ change
+        # What one node less would have said is an estimate of what the polynomials miss.
+        missed = np.abs((fine - coarse).T @ change[:, : len(ERRORS)])
+        missed = missed / np.maximum(np.abs(errors_of(points.numbers)), self._rounding)
+        shares = np.abs(fine) / np.abs(fine).sum(axis=0)
+        points.error = np.maximum(missed.max(axis=1), leaders.error @ shares)
+        return points
+
+    @property
+    def _rounding(self) -> float:
+        """Of errors below this nothing but rounding is left."""
+        return ROUNDED_ERROR * self.problem.label_variance
+
+    def _refined(
+        self, steps: Array, ridges: Array, neighbours: _Level | None
+    ) -> tuple[Points, dict[int, _Level]]:
+        """Points, sorted by step size, that climb until they have settled, and what was solved on each rung."""
+        points, levels = Points.empty(len(steps)), {}
+        pending, before, change = np.arange(len(steps)), neighbours, np.full(len(steps), np.nan)
+        first = min(self.first, len(LADDER) - 2)
+        for rung in range(first, len(LADDER)):
+            old = _watched(points.numbers[pending])
+            before = levels[rung] = self.level(rung, steps[pending], ridges[pending], before)
+            points.add(pending, before, rung)
+            if math.isinf(self.wanted):
+                break
+            if rung == first:
+                continue
+            moved = np.abs(_watched(before.numbers) - old) / np.maximum(np.abs(old), self._rounding)
+            points.error[pending] = _left(moved.max(axis=1), change[pending])
+            change[pending] = moved.max(axis=1)
+            enough = self.wanted if rung < LAST_USUAL else self.accepted
+            pending = pending[points.error[pending] > enough]
+            if not len(pending):
+                break
+        return points, levels
+
+
+def _watched(numbers: NDArray[np.void]) -> Array:
+    """What must not change: both errors and, lest these do not change by chance alone, the degrees of freedom."""
+    return np.stack([numbers[name] for name in (*ERRORS, "degrees_of_freedom")], axis=1)
+
+
+def _left(change: Array, before: Array) -> Array:
+    r"""Error left after a change c that came after a change c': 2 c r/(1 - r) with r = c/c', if that is less than c.
+
+    It is twice that of a geometric series; convergence here is faster. Without an earlier change, c itself.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.clip(change / before, FASTEST_RATIO, 1 / 3)
+    return np.where(np.isnan(ratio), change, 2 * change * ratio / (1 - ratio))
+
+
+def _flat(numbers: NDArray[np.void]) -> Array:
+    """The same numbers, (B, all), errors first."""
+    return numbers.view(np.float64).reshape(len(numbers), -1)
+
+
+def aim(own: bool) -> float:
+    """The relative change under refinement that is aimed at."""
+    return OWN_TOLERANCE if own else TOLERANCE
+
+
+def _check(points: Points, steps: Array, ridges: Array, accepted: float) -> None:
+    """Refuse errors that are less accurate than accepted, or not positive."""
+    errors, error = errors_of(points.numbers), points.error
+    if error.max(initial=0.0) > accepted:
+        at = int(error.argmax())
+        asked = "is asked for" if accepted == ACCEPTED else "was asked for"
+        cures = [] if accepted == ACCEPTED else [f"pass tolerance={_rounded_up(error[at]):.0e}"]
+        cures += ["raise ridge"] + ["lower the step size"] * bool(steps[at] > 1e-3)
+        raise fixedpoint.ConvergenceError(
+            f"the unified theory is only stable to {error[at]:.1e} at step_size={steps[at]:.4g}, "
+            f"ridge={ridges[at]:.3g}, where {accepted:.1e} {asked}: {', or '.join(cures)}",
+            errors,
+            error,
+        )
+    finite = all(np.isfinite(points.numbers[name]).all() for name in NUMBERS.names or ())
+    if not (finite and (errors > 0).all()):
+        raise fixedpoint.ConvergenceError(
+            "the unified theory gave an error that is not positive: raise ridge", errors, error
+        )
+
+
+def _rounded_up(value: float) -> float:
+    """The next power of ten."""
+    return 10.0 ** math.ceil(math.log10(value)) if math.isfinite(value) else 1.0
