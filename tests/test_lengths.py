@@ -3,7 +3,7 @@
 import numpy as np
 
 from firststep import Problem, Sizes, predict
-from firststep.theory import own_component, unified
+from firststep.theory import ladder, own_component
 from firststep.theory.lengths import row_lengths, slope_parts
 
 # An activation whose slope changes much with a row's length, and few dimensions.
@@ -39,7 +39,7 @@ def test_errors_of_few_dimensions_under_a_covariance(monkeypatch):
     problem, sizes = Problem(*WORDS, rows="sphere", inputs=TWO), Sizes(400, 100, 600)
     found = predict(problem, sizes, [0.0, 8.0], 0.01).test_error[:, 0]
     assert np.all(np.abs(found - simulated) < 0.05 * simulated + 2 * stderr)
-    monkeypatch.setattr(unified, "knows_own", lambda *_: False)
+    monkeypatch.setattr(ladder, "knows_own", lambda *_: False)
     without = predict(problem, sizes, [0.0, 8.0], 0.01).test_error[:, 0]
     assert abs(without[0] / simulated[0] - 1) > 1.5 * abs(found[0] / simulated[0] - 1)
     assert abs(without[1] / simulated[1] - 1) > 2 * abs(found[1] / simulated[1] - 1)

@@ -14,7 +14,7 @@ from firststep.gaussian import hermite_polynomials
 from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.setting import OutsideTheoryWarning
 from firststep.simulate import Draw
-from firststep.theory import unified
+from firststep.theory import ladder
 from firststep.theory.unified import best_ridge, best_step, ridge_slopes
 
 DATA = Path(__file__).parent / "data"
@@ -311,7 +311,7 @@ def test_claimed_accuracy_is_honest(activation):
     assert np.all(claimed <= 1e-6)
     for name in ERRORS:
         assert np.all(np.abs(found.values[name] / finer.values[name] - 1) <= claimed + 1e-9)
-    assert found.details["residual"] <= unified.RESIDUAL
+    assert found.details["residual"] <= ladder.RESIDUAL
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
@@ -319,31 +319,31 @@ def test_points_of_a_grid_are_what_they_are_alone(activation, monkeypatch):
     setting, sizes = Problem(activation, "h1 + h2/sqrt(2)", 0.5), Sizes(1000, 500, 750)
     exponents, ridges = np.linspace(0.02, 0.5, 13), np.geomspace(1e-3, 1, 7)
     calls = []
-    level = unified._Ladder.level
+    level = ladder._Ladder.level
     monkeypatch.setattr(
-        unified._Ladder,
+        ladder._Ladder,
         "level",
-        lambda ladder, rung, steps, *rest: (calls.append(len(steps)), level(ladder, rung, steps, *rest))[1],
+        lambda self, rung, steps, *rest: (calls.append(len(steps)), level(self, rung, steps, *rest))[1],
     )
     grid = predict(setting, sizes, step_exponents=exponents, ridges=ridges)
     solved = sum(calls)
-    monkeypatch.setattr(unified, "MOST_LEADING", 0.0)
+    monkeypatch.setattr(ladder, "MOST_LEADING", 0.0)
     alone = predict(setting, sizes, step_exponents=exponents, ridges=ridges)
     for name in ("train_error", "test_error"):
-        np.testing.assert_allclose(grid[name], alone[name], rtol=3 * unified.TOLERANCE)
+        np.testing.assert_allclose(grid[name], alone[name], rtol=3 * ladder.TOLERANCE)
     # Most points are solved once instead of twice.
     assert solved < 0.75 * (sum(calls) - solved)
-    assert (grid.details["relative_error"] <= unified.TOLERANCE).mean() > 0.9
+    assert (grid.details["relative_error"] <= ladder.TOLERANCE).mean() > 0.9
 
 
 def test_failure_raises_with_the_remedy(monkeypatch):
-    monkeypatch.setattr(unified, "LADDER", unified.LADDER[:4])
+    monkeypatch.setattr(ladder, "LADDER", ladder.LADDER[:4])
     with pytest.raises(ConvergenceError, match=r"only stable to .* at step_size=31.6.*pass tolerance=1e-"):
         predict(SETTING, SIZES, step_exponents=[0.1, 0.5], ridges=0.1, tolerance=1e-12)
-    monkeypatch.setattr(unified, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(ladder, "TOLERANCE", 1e-12)
     noted = predict(SETTING, SIZES, step_exponents=[0.1, 0.5], ridges=0.1)
     assert any("stable to" in note and "step_size=31.6" in note for note in noted.notes)
-    monkeypatch.setattr(unified, "ACCEPTED", 1e-12)
+    monkeypatch.setattr(ladder, "ACCEPTED", 1e-12)
     with pytest.raises(ConvergenceError, match="only stable to"):
         predict(SETTING, SIZES, step_exponents=[0.5], ridges=0.1)
 

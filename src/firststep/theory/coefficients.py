@@ -1014,12 +1014,12 @@ def is_polynomial(spike: Array, sizes: Sizes, stretch: ArrayLike = 0.0) -> NDArr
     return np.asarray(small | (spike * math.sqrt(sizes.width) > LARGEST_RATIO))
 
 
-def degrees_of(spike: float, sizes: Sizes) -> int:
-    """Hermite degrees after which spikes no longer matter: spike k has size sqrt(N k!) omega^k k^(-5/4) or less."""
+def degrees_of(spike: float, sizes: Sizes, least: float = NEGLIGIBLE_SPIKE) -> int:
+    """Hermite degrees after which spikes are below `least`: spike k has size sqrt(N k!) omega^k k^(-5/4) or less."""
     low, high = POLYNOMIAL_DEGREES
     for k in range(low, high):
         if spike == 0 or 0.5 * (math.log(sizes.width) + math.lgamma(k + 1)) + k * math.log(spike) < math.log(
-            1e-6
+            least
         ):
             return k
     return high

@@ -267,20 +267,38 @@ class Forms:
     special_t: Values
     z_matrix: Values  # (1 - Tau (1 x P))^-1
     effective: Values  # Beff
-    lift: Values  # from functions carried along the special directions to blocks, (B, blocks K, p K)
     prior: Values  # G, covariance of what the random weights add
     form: Values  # Rm, the same in each block: R2 = 1 x Rm
     qi: Values  # E_u[psi psi^T y]^-1
     own: Values  # the neurons' side of the spikes, Qi with what fluctuates
 
 
-def _lift(tables: Tables, places: tuple[tuple[int, int], ...]) -> Values:
-    """Multiplication of a neuron's function by its special coordinates, from each monomial to its block."""
+def _lifted(tables: Tables, places: tuple[tuple[int, int], ...], inner: Values) -> Values:
+    """Covariance of functions in their blocks, (B, blocks K, blocks K), from that of what each monomial carries.
+
+    A neuron's function carried along a monomial is multiplied by the monomial's special coordinates, a shift, and
+    stands in the monomial's block; `inner` is (B, M K, M K).
+    """
     count, basis = tables.h.shape[:2]
-    lift = np.zeros((count, len(tables.blocks), basis, len(places), basis))
-    for at, (block, shift) in enumerate(places):
-        lift[:, block, :, at, :] = tables.shifts[:, shift]
-    return lift.reshape(count, len(tables.blocks) * basis, len(places) * basis)
+    size, blocks = len(places), len(tables.blocks)
+    shifts = tables.shifts[:, [shift for _, shift in places]]
+    left = shifts @ inner.reshape(count, size, basis, size * basis)
+    both = left.reshape(count, size, basis, size, basis).transpose(0, 3, 1, 2, 4).reshape(
+        count, size, size * basis, basis
+    ) @ shifts.swapaxes(2, 3)
+    found = np.zeros((count, blocks, basis, blocks, basis), dtype=both.dtype)
+    parts = both.reshape(count, size, size, basis, basis)
+    for i, (row, _) in enumerate(places):
+        for j, (column, _) in enumerate(places):
+            found[:, row, :, column, :] += parts[:, j, i]
+    return found.reshape(count, blocks * basis, blocks * basis)
+
+
+def _lowered(tables: Tables, places: tuple[tuple[int, int], ...], vectors: Values) -> Values:
+    """Functions of each block, (B, blocks K), as seen along each monomial, (B, M, K)."""
+    by_block = vectors.reshape(len(vectors), len(tables.blocks), -1)
+    blocks, shifts = ([place[i] for place in places] for i in range(2))
+    return np.asarray((by_block[:, blocks, None, :] @ tables.shifts[:, shifts])[:, :, 0])
 
 
 def _carried(tables: Tables, covariance: Array, degree: int, mass: Values) -> Values:
@@ -317,33 +335,40 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
     z_matrix = np.linalg.inv(np.eye(directions * basis) - tau @ repeated(state.p, directions))
     effective = z_matrix @ tau
     # A random weight along zeta multiplies zeta itself; one along e_a multiplies an independent Gaussian.
-    lift = _lift(tables, tables.first_places)
     louder = _carried(tables, tables.special_extra, 1, neuron_mass)
-    prior = ratio * (lift @ (effective + louder) @ lift.swapaxes(1, 2))
+    prior = ratio * _lifted(tables, tables.first_places, effective + louder)
     for term in tables.priors:
-        higher = _lift(tables, term.places)
-        prior += term.factor * (
-            higher @ _carried(tables, term.covariance, term.degree, neuron_mass) @ higher.swapaxes(1, 2)
-        )
+        carried = _carried(tables, term.covariance, term.degree, neuron_mass)
+        prior += term.factor * _lifted(tables, term.places, carried)
     # Row norms fluctuate: a random multiple of A3(u, z).
     for bend in (tables.row_bend, tables.length_bend):
         prior[:, :basis, :basis] += 2 * ratio * bend.swapaxes(1, 2) @ (neuron_mass[..., None] * bend)
-    prior += ratio * _leaning(tables, lift, neuron_mass)
-    qi = np.linalg.inv((psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2))
+    prior += ratio * _leaning(tables, neuron_mass)
+    qi = _inverse((psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2))
     own = qi + _fluctuations(geometry, tables, state, sample_mass)
-    return Forms(state, special_s, special_t, z_matrix, effective, lift, prior, state.p / ratio, qi, own)
+    return Forms(state, special_s, special_t, z_matrix, effective, prior, state.p / ratio, qi, own)
 
 
-def _leaning(tables: Tables, lift: Values, mass: Values) -> Values:
+def _inverse(matrix: Values) -> Values:
+    """Inverses; where neurons so differ that a coarse rung's matrix is singular to rounding, of what is left of it."""
+    try:
+        return np.asarray(np.linalg.inv(matrix))
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.pinv(matrix))
+
+
+def _leaning(tables: Tables, mass: Values) -> Values:
     """Prior of what a row's length does together with its special components [firststep, radial, eq. 2]."""
     count, basis = tables.h.shape[:2]
-    size, directions = lift.shape[1], tables.leaning.shape[2]
     alpha = tables.by_degree[:, 0]
     # E_u[(c tau)_a alpha lean^T y], from the functions carried along each direction to the block of zeta alone.
     weighted = (mass[..., None] * tables.leaning).swapaxes(1, 2)[..., None] * alpha[:, None]
     crossed = weighted.swapaxes(2, 3) @ tables.lean[:, None]
-    across = lift @ crossed.reshape(count, directions * basis, basis)
-    found = np.zeros((count, size, size), dtype=across.dtype)
+    across = np.zeros((count, len(tables.blocks), basis, basis), dtype=crossed.dtype)
+    for at, (block, shift) in enumerate(tables.first_places):
+        across[:, block] += tables.shifts[:, shift] @ crossed[:, at]
+    across = across.reshape(count, -1, basis)
+    found = np.zeros((count, across.shape[1], across.shape[1]), dtype=across.dtype)
     found[:, :, :basis] += across
     found[:, :basis, :] += across.swapaxes(1, 2)
     own = (mass * tables.leaning_square)[..., None] * tables.lean
@@ -429,9 +454,10 @@ def _gradient(geometry: Geometry, tables: Tables, f: Forms, fit: _Fit) -> Values
     count, basis, directions = len(h), h.shape[1], tables.special_vectors.shape[2]
     npn, npd, ratio = geometry.samples_per_neuron, geometry.samples_per_dim, geometry.neurons_per_dim
     error = tables.label_square + ((fit.functions - 2 * tables.labels) * fit.functions).sum(axis=1)
-    u = apply(f.lift.swapaxes(1, 2), fit.left_over)
-    nu_all = apply(f.z_matrix.swapaxes(1, 2), u).reshape(count, directions, basis)
-    beta_all = apply(f.effective, u).reshape(count, directions, basis)
+    u = _lowered(tables, tables.first_places, fit.left_over)
+    flat = u.reshape(count, -1)
+    nu_all = apply(f.z_matrix.swapaxes(1, 2), flat).reshape(count, directions, basis)
+    beta_all = apply(f.effective, flat).reshape(count, directions, basis)
     nu_l = tables.special_vectors @ nu_all
     alpha_t = tables.by_degree[:, 0].swapaxes(1, 2)
     t_nu = (f.special_t @ nu_l[..., None])[..., 0] @ h
@@ -443,13 +469,13 @@ def _gradient(geometry: Geometry, tables: Tables, f: Forms, fit: _Fit) -> Values
     by_neuron = by_neuron + apply(psi.swapaxes(1, 2) @ f.qi, fit.x) ** 2
     for bend in (tables.row_bend, tables.length_bend):
         by_neuron = by_neuron + 2 * ratio * apply(bend, fit.left_over[:, :basis]) ** 2
-    u_alpha = u.reshape(count, directions, basis) @ alpha_t
+    u_alpha = u @ alpha_t
     by_neuron = by_neuron + ratio * np.einsum("buac,bau,bcu->bu", tables.special_extra, u_alpha, u_alpha)
     lean = apply(tables.lean, fit.left_over[:, :basis])
     tilted = 2 * np.einsum("bua,bau->bu", tables.leaning, u_alpha) + tables.leaning_square * lean
     by_neuron = by_neuron + ratio * lean * tilted
     for term in tables.priors:
-        v = apply(_lift(tables, term.places).swapaxes(1, 2), fit.left_over).reshape(count, -1, basis)
+        v = _lowered(tables, term.places, fit.left_over)
         v_alpha = v @ tables.by_degree[:, term.degree - 1].swapaxes(1, 2)
         by_neuron = by_neuron + term.factor * np.einsum("buac,bau,bcu->bu", term.covariance, v_alpha, v_alpha)
     if tables.output_spikes is not None and tables.output_powers is not None:

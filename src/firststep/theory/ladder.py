@@ -16,6 +16,7 @@ from firststep.numerics import fixedpoint
 from firststep.setting import Problem, Sizes
 from firststep.theory.coefficients import (
     LEARNED,
+    NEGLIGIBLE_SPIKE,
     Geometry,
     Resolution,
     Tables,
@@ -58,8 +59,8 @@ LADDER = tuple(
     Resolution(nodes, spacing, levels, negligible, bent=True)
     for nodes, spacing, levels, negligible in (
         (12, 0.6, 3, 1e-4),
-        (14, 0.5, 5, 1e-3),
-        (18, 0.4, 6, 1e-4),
+        (14, 0.5, 5, 1e-5),
+        (18, 0.4, 6, 1e-5),
         (24, 0.32, 8, 1e-5),
         (32, 0.26, 10, 1e-6),
         (44, 0.2, 13, 1e-7),
@@ -71,16 +72,20 @@ LADDER = tuple(
 )
 # From this rung on only those points are refined that would be refused otherwise.
 LAST_USUAL = 7
-# A point whose rows have changed by this much starts on the next rung: below it would not settle.
-RUNGS = (0.1, 0.5, 1.0)
+# How much a point's rows have changed, and the rung on which it starts, then: below it would not settle.
+CHANGED, RUNGS = (0.1, 1.0), np.array([0, 2, 3])
 # A change is not taken to be less than this much of the one before, whatever it happened to be.
 FASTEST_RATIO = 0.05
+# Keeps logarithms finite where nothing but the ridge is left of 1/rho.
+LEAST_BULK = 1e-200
+# Spikes that polynomials on the first rung leave out.
+COARSE_SPIKE = 1e-4
 # Points solved together: keeps the largest temporary near 30 MB.
-CHUNK = 24
+CHUNK = 64
 # On a grid points so far apart, in log(1 + eta) and log(lambda), lead, unless these would be most of the points.
-LEADING_GAPS, MOST_LEADING = (0.3, 2.1), 0.6
+LEADING_GAPS, MOST_LEADING = (0.3, 2.6), 0.6
 # Points of a polynomial, in each direction, by which solutions are carried between step sizes and ridges.
-START_NODES = 4
+START_NODES, CHANGE_NODES = 6, 4
 # Relative change under refinement that is aimed at, and the largest that is let pass, with a note, unless a tolerance
 # is asked for: heavy-tailed labels make the law of M hard to resolve.
 TOLERANCE, ACCEPTED = 1e-6, 5e-2
@@ -182,11 +187,11 @@ class _Grid:
 
 def _leading(values: Array, gap: float) -> NDArray[np.intp]:
     """Of rising values the first, the last, and some between, no further apart than `gap` where there are any."""
-    fewest = min(len(values), START_NODES)
+    fewest = min(len(values), CHANGE_NODES)
     count = max(fewest, math.ceil(float(values[-1] - values[0]) / gap) + 1)
     wanted = np.linspace(values[0], values[-1], count)
-    nearest = np.abs(values[:, None] - wanted).argmin(axis=0)
-    return np.unique(np.concatenate([nearest, np.linspace(0, len(values) - 1, fewest).round().astype(int)]))
+    nearest = np.unique(np.abs(values[:, None] - wanted).argmin(axis=0))
+    return nearest if len(nearest) >= fewest else np.linspace(0, len(values) - 1, fewest).round().astype(int)
 
 
 @dataclass(frozen=True)
@@ -196,7 +201,7 @@ class _Level:
     steps: Array  # (B,)
     ridges: Array
     numbers: NDArray[np.void]  # (B,) of NUMBERS
-    log_values: Array  # log rho and log(1 + delta), (B, nz + nu)
+    values: Array  # rho and 1 + delta, (B, nz + nu)
     samples: int  # nz
     z: Array
     u: Array
@@ -204,18 +209,21 @@ class _Level:
     residual: float
 
     def start_for(self, geometry: Geometry, steps: Array, ridges: Array) -> Array:
-        """For each point the solution interpolated from all, or at the nearest one, at another geometry's nodes."""
-        known = self._between(steps, ridges)
-        samples = _carried_over(known[:, : self.samples], self.z, geometry.inputs)
-        neurons = _carried_over(known[:, self.samples :], self.u, geometry.readout)
-        return np.asarray(np.exp(np.concatenate([samples, neurons], axis=1)))
+        """For each point the solution interpolated from all, or at the nearest one, at another geometry's nodes.
 
-    def _between(self, steps: Array, ridges: Array) -> Array:
-        """log rho and log(1 + delta) at other points, (B, nz + nu)."""
+        What varies least between ridges is 1/rho less their own part.
+        """
+        npn = geometry.samples_per_neuron
+        bulk = np.maximum(1 / self.values[:, : self.samples] - (self.ridges * npn)[:, None], LEAST_BULK)
+        smooth = np.log(np.concatenate([bulk, self.values[:, self.samples :]], axis=1))
         grid = _Grid.of(self.steps, self.ridges)
         if grid is None:
-            return np.asarray(self.log_values[_nearest(self.steps, self.ridges, steps, ridges)])
-        return np.asarray(grid.weights(steps, ridges, START_NODES).T @ self.log_values)
+            known = smooth[_nearest(self.steps, self.ridges, steps, ridges)]
+        else:
+            known = grid.weights(steps, ridges, START_NODES).T @ smooth
+        samples = _carried_over(known[:, : self.samples], self.z, geometry.inputs)
+        neurons = _carried_over(known[:, self.samples :], self.u, geometry.readout)
+        return np.concatenate([1 / ((ridges * npn)[:, None] + np.exp(samples)), np.exp(neurons)], axis=1)
 
 
 def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _Level | None) -> _Level:
@@ -255,7 +263,7 @@ def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, befo
         worst = max(worst, float(left.max()))
     answers = np.concatenate(numbers)
     nodes = len(geometry.z), geometry.inputs, geometry.readout
-    return _Level(steps, ridges, answers, np.log(values), *nodes, rounds, worst)
+    return _Level(steps, ridges, answers, values, *nodes, rounds, worst)
 
 
 def _carried_over(values: Array, old: Array, new: Array) -> Array:
@@ -337,8 +345,8 @@ def solve_all(
     spike = spike_strength(problem, sizes, steps, way.rest)
     stretch = row_stretch(problem, sizes, steps, way.rest)
     polynomial = is_polynomial(spike, sizes, stretch) & (not own)
-    first = np.searchsorted(RUNGS, np.maximum(spike, stretch))
-    if math.isinf(wanted):
+    first = RUNGS[np.searchsorted(CHANGED, np.maximum(spike, stretch))]
+    if math.isinf(wanted) and len(first):
         # One resolution for all: fewer, larger batches.
         first = np.full_like(first, first.max())
     points = Points.empty(len(steps))
@@ -346,8 +354,8 @@ def solve_all(
     for branch in (polynomial, ~polynomial):
         for rung in np.unique(first[branch]):
             group = np.flatnonzero(branch & (first == rung))
-            degrees = degrees_of(float(spike[group].max()), sizes) if branch is polynomial else 0
-            ladder = _Ladder(problem, sizes, way, own, degrees, int(rung), wanted, accepted)
+            largest = float(spike[group].max()) if branch is polynomial else None
+            ladder = _Ladder(problem, sizes, way, own, largest, int(rung), wanted, accepted)
             found, neighbours = ladder.climbed(steps[group], ridges[group], neighbours)
             points.put(group, found)
     _check(points, steps, ridges, accepted)
@@ -362,16 +370,18 @@ class _Ladder:
     sizes: Sizes
     way: Way
     own: bool
-    degrees: int
+    spike: float | None  # the largest, where functions are polynomials
     first: int
     wanted: float
     accepted: float
 
     def level(self, rung: int, steps: Array, ridges: Array, before: _Level | None) -> _Level:
         """Some points on one rung."""
-        way, resolution = self.way, LADDER[rung]
+        way, degrees = self.way, 0
+        if self.spike is not None:
+            degrees = degrees_of(self.spike, self.sizes, COARSE_SPIKE if rung == 0 else NEGLIGIBLE_SPIKE)
         geometry = geometry_of(
-            self.problem, self.sizes, resolution, way.rest, self.degrees, way.highest, self.own
+            self.problem, self.sizes, LADDER[rung], way.rest, degrees, way.highest, self.own
         )
         return solve_level(geometry, way.rest, steps, ridges, before)
 
@@ -388,15 +398,17 @@ class _Ladder:
         points = Points.empty(len(steps))
         found, levels = self._refined(steps[leading], ridges[leading], neighbours)
         points.put(leading, found)
-        rung = max(int(found.level.min()) - 1, min(levels))
+        last = int(found.level.min())
+        first = max(last - 1, min(levels))
+        for rung in range(first, last + 1):
+            if len(joining):
+                joined = self._joined(rung, found, levels[rung], steps[joining], ridges[joining])
+                points.put(joining, joined)
+                joining = joining[joined.error > self.wanted]
         if len(joining):
-            joined = self._joined(rung, found, levels[rung], steps[joining], ridges[joining])
-            points.put(joining, joined)
-            left = joining[joined.error > self.wanted]
-            if len(left):
-                ladder = replace(self, first=rung)
-                points.put(left, ladder._refined(steps[left], ridges[left], levels[rung])[0])
-        return points, levels[rung]
+            ladder = replace(self, first=last)
+            points.put(joining, ladder._refined(steps[joining], ridges[joining], levels[last])[0])
+        return points, levels[first]
 
     def _joined(self, rung: int, leaders: Points, base: _Level, steps: Array, ridges: Array) -> Points:
         """Points between leaders, with what refinement from this rung on changed there."""
@@ -405,7 +417,7 @@ class _Ladder:
         grid = _Grid.of(base.steps, base.ridges)
         assert grid is not None
         change = _flat(leaders.numbers) - _flat(base.numbers)
-        fine, coarse = (grid.weights(steps, ridges, nodes) for nodes in (START_NODES, START_NODES - 1))
+        fine, coarse = (grid.weights(steps, ridges, nodes) for nodes in (CHANGE_NODES, CHANGE_NODES - 1))
         _flat(points.numbers)[:] += fine.T @ change
         # What one node less would have said is an estimate of what the polynomials miss.
         missed = np.abs((fine - coarse).T @ change[:, : len(ERRORS)])
@@ -427,18 +439,23 @@ class _Ladder:
         pending, before, change = np.arange(len(steps)), neighbours, np.full(len(steps), np.nan)
         first = min(self.first, len(LADDER) - 2)
         for rung in range(first, len(LADDER)):
-            old = _watched(points.numbers[pending])
+            old, kept = _watched(points.numbers[pending]), points.numbers[pending]
             before = levels[rung] = self.level(rung, steps[pending], ridges[pending], before)
             points.add(pending, before, rung)
             if math.isinf(self.wanted):
                 break
             if rung == first:
                 continue
-            moved = np.abs(_watched(before.numbers) - old) / np.maximum(np.abs(old), self._rounding)
-            points.error[pending] = _left(moved.max(axis=1), change[pending])
-            change[pending] = moved.max(axis=1)
+            # Relative to the errors, and to the one degree of freedom that a sample has.
+            scale = np.maximum(np.abs(old), np.array([self._rounding, self._rounding, 1.0]))
+            moved = (np.abs(_watched(before.numbers) - old) / scale).max(axis=1)
+            points.error[pending] = np.nan_to_num(_left(moved, change[pending]), nan=np.inf)
+            # With rows of very different lengths rounding may allow no rung as fine as this one: the last one counts.
+            lost = np.isfinite(change[pending]) & ~np.isfinite(moved)
+            points.numbers[pending[lost]], points.error[pending[lost]] = kept[lost], change[pending[lost]]
+            change[pending] = np.where(lost, change[pending], moved)
             enough = self.wanted if rung < LAST_USUAL else self.accepted
-            pending = pending[points.error[pending] > enough]
+            pending = pending[(points.error[pending] > enough) & ~lost]
             if not len(pending):
                 break
         return points, levels

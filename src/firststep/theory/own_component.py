@@ -25,7 +25,7 @@ MIXED_SHARE = 1.0
 # Nodes of xi: with nine the errors of a problem with d = 30 move by 2e-4. Nodes of the squared length of Gaussian rows.
 OWN_NODES, LENGTH_NODES = 5, 3
 # Nodes of U are no closer than this then, and have at least this weight: functions of U are smooth.
-OWN_SPACING, OWN_WEIGHT = 0.7, 1e-5
+OWN_SPACING, OWN_WEIGHT = 0.2, 1e-5
 # Size below which functions of z and of neurons are left out; they change errors by less than 1e-3.
 OWN_NEGLIGIBLE = 1e-4
 

@@ -370,7 +370,7 @@ def ridge_slopes(
     level = solve_level(geometry, rest, steps, ridges, None)
     tables = tables_of(geometry, steps, rest)
     tilted = ridges * (1 + 1j * COMPLEX_STEP)
-    start = np.exp(level.log_values).astype(complex)
+    start = level.values.astype(complex)
     found = solve_points(geometry, tables, tilted, start, RESIDUAL, 0)
     answer = answer_at(geometry, tables, found.value)
     slope = answer.q.real + ridges * answer.slope.real
