@@ -364,10 +364,10 @@ def _leaning(tables: Tables, mass: Values) -> Values:
     # E_u[(c tau)_a alpha lean^T y], from the functions carried along each direction to the block of zeta alone.
     weighted = (mass[..., None] * tables.leaning).swapaxes(1, 2)[..., None] * alpha[:, None]
     crossed = weighted.swapaxes(2, 3) @ tables.lean[:, None]
-    across = np.zeros((count, len(tables.blocks), basis, basis), dtype=crossed.dtype)
+    by_block = np.zeros((count, len(tables.blocks), basis, basis), dtype=crossed.dtype)
     for at, (block, shift) in enumerate(tables.first_places):
-        across[:, block] += tables.shifts[:, shift] @ crossed[:, at]
-    across = across.reshape(count, -1, basis)
+        by_block[:, block] += tables.shifts[:, shift] @ crossed[:, at]
+    across = by_block.reshape(count, -1, basis)
     found = np.zeros((count, across.shape[1], across.shape[1]), dtype=across.dtype)
     found[:, :, :basis] += across
     found[:, :basis, :] += across.swapaxes(1, 2)
