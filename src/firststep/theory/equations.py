@@ -48,16 +48,48 @@ class State:
     delta: Values  # right-hand side of the equation for delta, (B, nu)
 
 
+def _same(values: Values) -> bool:
+    """Whether all points have the same values: one step size at many ridges, as in a spectrum."""
+    return len(values) > 1 and values.strides[0] == 0
+
+
+def _times(left: Values, right: Array) -> Values:
+    """A product, (I, J) by (J, K), with a real right side."""
+    if not np.iscomplexobj(left):
+        return np.asarray(left @ right)
+    found = np.empty((len(left), right.shape[1]), dtype=left.dtype)
+    found.real, found.imag = left.real @ right, left.imag @ right
+    return found
+
+
 def _stacked(matrices: Values, right: Values) -> Values:
     """Matrices (B, L, I, J) times one of each point, (B, J, K): one large product instead of L small ones."""
     count, levels, rows, columns = matrices.shape
-    found = matrices.reshape(count, levels * rows, columns) @ right
+    if _same(right):
+        found = _times(matrices.reshape(-1, columns), right[0])
+    else:
+        found = matrices.reshape(count, levels * rows, columns) @ right
     return np.asarray(found.reshape(count, levels, rows, right.shape[2]))
+
+
+def _products(functions: Array) -> Array:
+    """f_a f_b at each node, (nodes, K K), of functions (nodes, K)."""
+    return (functions[:, :, None] * functions[:, None, :]).reshape(len(functions), -1)
 
 
 def _seen(alpha: Array, factors: Values) -> Values:
     """B = E_u[c alpha alpha^T y] at each level, from alpha, (B, nu, K), and c y times the weights, (B, L, nu)."""
+    if _same(alpha):
+        found = _times(factors.reshape(-1, factors.shape[2]), _products(alpha[0]))
+        return found.reshape(*factors.shape[:2], alpha.shape[2], alpha.shape[2])
     return _stacked(factors[:, :, None, :] * alpha.swapaxes(1, 2)[:, None], alpha)
+
+
+def _sampled(h: Array, mass: Values) -> Values:
+    """E_z[h h^T rho], (B, K, K), from h, (B, K, nz), and rho times the weights, (B, nz)."""
+    if _same(h):
+        return _times(mass, _products(h[0].T)).reshape(len(mass), h.shape[1], h.shape[1])
+    return np.asarray((h * mass[:, None, :]) @ h.swapaxes(1, 2))
 
 
 def _resolvents(b: Values, p: Values) -> tuple[Values, Values]:
@@ -70,7 +102,7 @@ def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> Stat
     """One evaluation of both self-consistent equations [firststep, unified, eqs. 9-10]."""
     h, weights, mu, stretch = tables.h, geometry.weights, tables.level_weights, tables.stretch
     mass = geometry.u_weights * y
-    p = geometry.samples_per_dim * (h * (weights * rho)[:, None, :]) @ h.swapaxes(1, 2)
+    p = geometry.samples_per_dim * _sampled(h, weights * rho)
     seen = [_seen(alpha, stretch[:, levels] * mass[:, None]) for alpha, levels in tables.sectors]
     s, t = _resolvents(np.concatenate(seen, axis=1), p)
     x = p[:, None] @ s

@@ -195,20 +195,31 @@ class Solver:
             return self._lowered(x, start, middle, distance, halvings - 1)
 
     def continued(self, x: Array, start: Values) -> Bulk:
-        """Solutions at ascending x from a good start; points where that fails are approached from above."""
+        """Solutions at ascending x from a good start; points where that fails are approached from above.
+
+        A few among many are first tried from the solutions beside them.
+        """
+        values, lost = self._tried(x, start)
+        if lost.any() and 4 * lost.sum() < len(x):
+            nearest = np.abs(x[lost][:, None] - x[~lost]).argmin(axis=1)
+            values[lost], still = self._tried(x[lost], values[~lost][nearest])
+            lost[lost] = still
+        density = self.density(x, values)
+        if lost.any():
+            again = self.approached(x[lost])
+            values[lost], density[lost] = again.values, again.density
+        return Bulk(x, values, density)
+
+    def _tried(self, x: Array, start: Values) -> tuple[Values, NDArray[np.bool_]]:
+        """Solutions from a start, and where there is none, or not the right one."""
         try:
             values = self.solve(self.ridge(x), start, TIGHT)
             lost = np.zeros(len(x), dtype=bool)
         except fixedpoint.ConvergenceError as error:
             values = np.array(error.value)
             lost = np.asarray(error.residual) > TIGHT
-        density = self.density(x, values)
         # The equations have other solutions, but only one with imaginary parts that are all positive.
-        lost |= (values.imag < -ROUNDING * np.abs(values)).any(axis=1)
-        if lost.any():
-            again = self.approached(x[lost])
-            values[lost], density[lost] = again.values, again.density
-        return Bulk(x, values, density)
+        return values, lost | (values.imag < -ROUNDING * np.abs(values)).any(axis=1)
 
     def without_atom(self, x: Array, density: Array) -> Array:
         """Take out what the eigenvalues at zero add at a small distance from the real axis."""
