@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from firststep.gaussian import Array
+from firststep.gaussian import Array, Function, expectation
 from firststep.setting import Problem, Sizes
 from firststep.theory.directions import (
     LabelMoments,
@@ -177,13 +177,15 @@ def plain_step(
     turn = 2 * float(c[2]) * step_sizes / root if rest == "structured" else np.zeros_like(step_sizes)
     excess = 2 * np.outer(turn, u) * law.mean + np.outer(turn**2 * law.second_moment + noise, u**2)
     order_one = problem.output_law.order_one
+    own = -2 * np.outer(step_sizes, unlearned_length(problem, sizes, rest, u))
     if order_one and rest != "noise":
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
-        excess = np.maximum(excess - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
+        excess = np.maximum(excess + own - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
     squared = noise[:, None] * u**2
 
     def stretch(nodes: Array, share: Array) -> Array:
         bent = (1 + turn[:, None, None] * nodes[:, None] * u) ** 2 + share[:, None] * squared[:, None]
+        bent = np.maximum(bent + own[:, None], SHORTEST_ROW**2)
         return np.asarray(bent / (1 + excess)[:, None, :])
 
     directions = law.special_vectors.shape[1]
@@ -220,6 +222,31 @@ def plain_step(
         curving=np.outer(push * _second_degree(problem, sizes, rest, axes[:, 0]), u),
         pull=length_pull(problem, rest) * _step_share(along[:, 0], axes, order_one and rest != "noise"),
     )
+
+
+def unlearned_length(problem: Problem, sizes: Sizes, rest: str, u: Array) -> Array:
+    r"""How much a unit step takes off a row's length because of the output that it corrects, (nu,) [firststep, radial].
+
+    .. math:: -w_j\cdot\nabla_j = \dots + a_j\sum_k a_k E[\sigma(w_k\cdot x)\,(g\sigma')(w_j\cdot x)]
+        = \dots + \frac{U^2}{N}\Big(\tfrac12 E[(g^2-1)\sigma^2] - c_1^2\Big)
+        + \frac{U\,E U}{d}\,2c_2(2c_2 + 12c_4)
+
+    for an output of order one: the neuron's own part in it, and that of all others, whose rows have
+    :math:`E(w_j\cdot w_k)^2 = 1/d`. What is linear is left out: it lies along :math:`W_0^\top a`, in the vector that the
+    neurons share.
+    """
+    if rest != "structured" or not problem.output_law.order_one:
+        return np.zeros_like(u)
+    c = problem.activation.hermite(5)
+    itself = (_own_slope(problem.activation) - float(c[1]) ** 2) / sizes.width
+    others = problem.readout_law.mean * 2 * float(c[2]) * radial_parts(problem, rest)[0] / sizes.dim
+    return np.asarray(itself * u**2 + others * u)
+
+
+@lru_cache(maxsize=64)
+def _own_slope(activation: Function) -> float:
+    """E[g sigma sigma']."""
+    return float(expectation(lambda g: (g**2 - 1) * activation(g) ** 2 / 2, kinks=activation.kinks))
 
 
 def length_pull(problem: Problem, rest: str) -> float:
