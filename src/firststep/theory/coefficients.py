@@ -593,11 +593,10 @@ def _spikes(
         if geometry.lengths is not None:
             slope = (averages.beside[1] / np.sqrt(1 + law.excess)[..., None]) * u[:, None]
         beside = weighted @ slope.swapaxes(1, 2)
-        turned = law.turn[:, None, None] * u
-        m_theta = law.output_turn
-        by_node[:, 0] = m_theta[:, 0, None, None] * turned * ((weighted * geometry.z) @ slope.swapaxes(1, 2))
+        turned = law.output_turn[:, :, None]
+        by_node[:, 0] = turned[:, 0] * ((weighted * geometry.z) @ slope.swapaxes(1, 2))
         for a, (block, _) in enumerate(places.first[1:], start=1):
-            by_node[:, block] = beside * (law.along[:, a, None, None] + m_theta[:, a, None, None] * turned)
+            by_node[:, block] = beside * (law.along[:, a, None, None] + turned[:, a])
     if law.tilt is not None:
         slope = averages.by_degree[1] / np.sqrt(1 + law.excess)[..., None]
         linear = root * (weighted @ slope.swapaxes(1, 2))

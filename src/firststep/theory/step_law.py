@@ -54,8 +54,9 @@ class StepLaw:
         What the covariance has there besides.
     cosines, asides : ndarray (S, k, L), (S, k, p - L)
         The teacher's directions on the coordinates and beside them.
-    output_turn : ndarray (S, p) or None
-        For an output of order one: M W0^T a in the special directions.
+    output_turn : ndarray (S, p, nu) or None
+        For an output of order one: what the step does to a row's component along W0^T a, in the special directions, in
+        units of U/sqrt(N).
     output_parts : ndarray (S, J, nodes, nu) or None
         The same in typical directions, with W0^T a itself: J independent parts of what a row has along it, in units of
         U/sqrt(N).
@@ -175,17 +176,18 @@ def plain_step(
     variance = problem.label_variance + problem.output_variance(sizes)
     noise = step_sizes**2 / float(sizes.width) * sizes.step_ratio * variance * beyond_spike(problem, rest)
     turn = 2 * float(c[2]) * step_sizes / root if rest == "structured" else np.zeros_like(step_sizes)
-    excess = 2 * np.outer(turn, u) * law.mean + np.outer(turn**2 * law.second_moment + noise, u**2)
+    shorter = np.outer(step_sizes, unlearned_length(problem, sizes, rest, u))
+    excess = 2 * (1 - shorter) * np.outer(turn, u) * law.mean + shorter * (shorter - 2)
+    excess = excess + np.outer(turn**2 * law.second_moment + noise, u**2)
     order_one = problem.output_law.order_one
-    own = -2 * np.outer(step_sizes, unlearned_length(problem, sizes, rest, u))
     if order_one and rest != "noise":
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
-        excess = np.maximum(excess + own - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
+        excess = np.maximum(excess - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
     squared = noise[:, None] * u**2
 
     def stretch(nodes: Array, share: Array) -> Array:
-        bent = (1 + turn[:, None, None] * nodes[:, None] * u) ** 2 + share[:, None] * squared[:, None]
-        bent = np.maximum(bent + own[:, None], SHORTEST_ROW**2)
+        bent = (1 - shorter[:, None] + turn[:, None, None] * nodes[:, None] * u) ** 2
+        bent = bent + share[:, None] * squared[:, None]
         return np.asarray(bent / (1 + excess)[:, None, :])
 
     directions = law.special_vectors.shape[1]
@@ -212,8 +214,10 @@ def plain_step(
         special_extra=extra,
         cosines=cosines[..., :1],
         asides=cosines[..., 1:],
-        output_turn=(axes @ _matrix_of(law)[:, teachers]) if order_one else None,
-        output_parts=(1 + turn[:, None, None] * law.nodes[:, None] * u)[:, None] if order_one else None,
+        output_turn=_output_moved(axes, law, turn, u, shorter) if order_one else None,
+        output_parts=(1 - shorter[:, None] + turn[:, None, None] * law.nodes[:, None] * u)[:, None]
+        if order_one
+        else None,
         along=along,
         lengthening=lengthening,
         leaning=(turned @ change[..., None])[..., 0] / np.sqrt(1 + excess)[..., None],
@@ -287,6 +291,15 @@ def _second_degree(problem: Problem, sizes: Sizes, rest: str, coordinate: Array)
 def _matrix_of(law: RestLaw) -> Array:
     """M in the basis beta or t_1 … t_k, W0^T a, w."""
     return np.asarray((law.special_vectors.T * law.special_nodes) @ law.special_vectors)
+
+
+def _output_moved(axes: Array, law: RestLaw, turn: Array, u: Array, shorter: Array) -> Array:
+    """k U M W0^T a, less what the row loses of W0^T a itself, in the special directions, (S, p, nu)."""
+    teachers = law.special_vectors.shape[1] - 2
+    turned = axes @ _matrix_of(law)[:, teachers]
+    return np.asarray(
+        turned[..., None] * np.outer(turn, u)[:, None] - axes[:, :, teachers, None] * shorter[:, None]
+    )
 
 
 @lru_cache(maxsize=64)
@@ -536,7 +549,9 @@ def general_step(
         special_extra=(rest == "structured") * (whole / (1 + excess)[..., None, None] - smooth),
         cosines=overlaps[..., :1],
         asides=overlaps[..., 1:],
-        output_turn=_output_turn(push, vectors) if problem.output_law.order_one else None,
+        output_turn=_output_turn(push, vectors)[..., None] * np.outer(turn, u)[:, None]
+        if problem.output_law.order_one
+        else None,
         output_parts=_output_parts(push, law.nodes, u) if problem.output_law.order_one else None,
         lengthening=lengthening,
         leaning=(change / np.sqrt(1 + excess))[..., None] * leaning,
