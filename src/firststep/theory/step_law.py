@@ -236,8 +236,8 @@ def unlearned_length(problem: Problem, sizes: Sizes, rest: str, u: Array) -> Arr
         + \frac{U\,E U}{d}\,2c_2(2c_2 + 12c_4)
 
     for an output of order one: the neuron's own part in it, and that of all others, whose rows have
-    :math:`E(w_j\cdot w_k)^2 = 1/d`. What is linear is left out: it lies along :math:`W_0^\top a`, in the vector that the
-    neurons share.
+    :math:`E(w_j\cdot w_k)^2 = 1/d`. What is linear is left out: it lies along :math:`W_0^\top a`, in the
+    vector that the neurons share.
     """
     if rest != "structured" or not problem.output_law.order_one:
         return np.zeros_like(u)
