@@ -420,6 +420,8 @@ class _Push:
         What a neuron's own length adds to c_1 eta.
     turn, noise, spread : ndarray (S, nu)
         k; kappa^2; what typical directions gain, kappa^2 and M's scatter.
+    shorter : ndarray (S, nu)
+        What a row of an output of order one loses of itself, where eigenvalues are one.
     excess : ndarray (S, nu)
         s^2 - 1.
     """
@@ -434,7 +436,12 @@ class _Push:
     turn: Array
     noise: Array
     spread: Array
+    shorter: Array
     excess: Array
+
+    def kept(self, nodes: Array) -> Array:
+        """What is left of a row along directions with these eigenvalues, (S, nodes, nu)."""
+        return np.asarray(1 - self.shorter[:, None] * nodes[:, None] ** self.power)
 
 
 def _push_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array, square: Array) -> _Push:
@@ -459,10 +466,15 @@ def _push_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Ar
     spread = turn**2 * square * sizes.step_ratio * moments.square + noise
     shares = profiles.masses[-1]
     excess = square - 1 + spread * u**2 * float(shares @ m ** (2 * power))
+    shorter = np.outer(step_sizes, unlearned_length(problem, sizes, rest, u))
     if order_one:
+        once, twice = (float(shares @ m ** (1 + times * power)) for times in (1, 2))
+        excess = excess + shorter * (shorter * twice - 2 * once)
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
         excess = np.maximum(excess - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
-    return _Push(profiles, moments, power, raw, direction, shared, steeper, turn, noise, spread, excess)
+    return _Push(
+        profiles, moments, power, raw, direction, shared, steeper, turn, noise, spread, shorter, excess
+    )
 
 
 @dataclass(frozen=True)
@@ -492,7 +504,9 @@ class _Rows:
     def stretch(self, nodes: Array) -> Array:
         """c(U, m), (S, nodes, nu)."""
         push = self.push
-        bent = self.variances(nodes) + push.spread[:, None] * self.u**2 * nodes[:, None] ** (2 * push.power)
+        bent = self.variances(nodes) * push.kept(nodes) ** 2 + push.spread[:, None] * self.u**2 * nodes[
+            :, None
+        ] ** (2 * push.power)
         return np.asarray(bent / (1 + push.excess)[:, None, :])
 
 
@@ -522,9 +536,10 @@ def general_step(
     plain, linear, quadratic = _by_length(rows, vectors)
     inside = (..., slice(-1), slice(-1))
     k_u, squared = (push.turn * u)[..., None, None], push.noise * u**2
-    whole = (plain + k_u * linear + k_u**2 * quadratic)[inside] + squared[..., None, None] * _louder(
-        push, vectors
-    )
+    kept = (1 - push.shorter)[..., None, None]
+    whole = (kept**2 * plain + kept * k_u * linear + k_u**2 * quadratic)[inside] + squared[
+        ..., None, None
+    ] * _louder(push, vectors)
     special_stretch = rows.stretch(np.tile(m, len(push.profiles.masses)))
     smooth = np.einsum("blu,bla,blc->buac", special_stretch, special, special)
     overlaps = push.profiles.gram(push.profiles.known[: problem.teacher.directions], vectors)
@@ -549,9 +564,7 @@ def general_step(
         special_extra=(rest == "structured") * (whole / (1 + excess)[..., None, None] - smooth),
         cosines=overlaps[..., :1],
         asides=overlaps[..., 1:],
-        output_turn=_output_turn(push, vectors)[..., None] * np.outer(turn, u)[:, None]
-        if problem.output_law.order_one
-        else None,
+        output_turn=_output_turn(push, vectors, np.outer(turn, u)) if problem.output_law.order_one else None,
         output_parts=_output_parts(push, law.nodes, u) if problem.output_law.order_one else None,
         lengthening=lengthening,
         leaning=(change / np.sqrt(1 + excess))[..., None] * leaning,
@@ -597,14 +610,16 @@ def _by_length(rows: _Rows, vectors: Array) -> tuple[Array, Array, Array]:
     return plain, linear, quadratic
 
 
-def _output_turn(push: _Push, vectors: Array) -> Array:
-    """S^g M S^(1/2) W0^T a in the special directions, (S, p)."""
-    left = push.profiles.seen(vectors * push.profiles.values**push.power)
-    return np.asarray(left @ push.moments.first @ push.profiles.seen(push.profiles.known[-1]))
+def _output_turn(push: _Push, vectors: Array, turned: Array) -> Array:
+    """k U S^g M S^(1/2) W0^T a, less what the row loses of the latter, in the special directions, (S, p, nu)."""
+    moved = vectors * push.profiles.values**push.power
+    left = push.profiles.seen(moved) @ push.moments.first @ push.profiles.seen(push.profiles.known[-1])
+    lost = push.profiles.gram(push.profiles.known[-1][None], moved)[..., 0, :]
+    return np.asarray(left[..., None] * turned[:, None] - lost[..., None] * push.shorter[:, None])
 
 
 def _output_parts(push: _Push, nodes: Array, u: Array) -> Array:
     """S^(1/2) W0^T a, and what M's scatter makes of it, in typical directions, (S, 2, nodes, nu)."""
     scattered = push.turn * math.sqrt(push.profiles.step_ratio * push.moments.square)
     turned = (scattered * u)[:, None] * nodes[:, None] ** push.power
-    return np.stack([np.broadcast_to(np.sqrt(nodes)[:, None], turned.shape), turned], axis=1)
+    return np.stack([np.sqrt(nodes)[:, None] * push.kept(nodes), turned], axis=1)
