@@ -232,7 +232,7 @@ def unlearned_length(problem: Problem, sizes: Sizes, rest: str, u: Array) -> Arr
     r"""How much a unit step takes off a row's length because of the output that it corrects, (nu,) [firststep, radial].
 
     .. math:: -w_j\cdot\nabla_j = \dots + a_j\sum_k a_k E[\sigma(w_k\cdot x)\,(g\sigma')(w_j\cdot x)]
-        = \dots + \frac{U^2}{N}\Big(\tfrac12 E[(g^2-1)\sigma^2] - c_1^2\Big)
+        = \dots + \frac{U^2}{N}\Big(\tfrac{1}{2} E[(g^2-1)\sigma^2] - c_1^2\Big)
         + \frac{U\,E U}{d}\,2c_2(2c_2 + 12c_4)
 
     for an output of order one: the neuron's own part in it, and that of all others, whose rows have
