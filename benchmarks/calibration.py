@@ -39,8 +39,10 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DEVELOPMENT = {(kind, 1) for kind in KINDS} | {
     ("degrees", 2),
     ("degrees", 3),
+    ("degrees", 4),
     ("single", 2),
     ("single", 3),
+    ("single", 4),
     ("covariance", 2),
     ("steps", 2),
 }

@@ -221,6 +221,21 @@ def test_the_series_of_small_spikes_is_the_quadrature():
     assert differs(coefficients._spike_series(geometry, omega, 1.01 * law.excess)[0], plain, 1e-12) > 0
 
 
+@pytest.mark.parametrize("readout", ["gaussian", "laplace"])
+@pytest.mark.parametrize("highest", [1, 2])
+def test_the_series_ends_where_long_rows_would_make_it_diverge(readout, highest):
+    # s^2 - 1 passes one, the radius of convergence, at the largest readouts, though the spike is small.
+    problem = Problem("abs(x + 0.1)", MIXED, readout=readout)
+    geometry, law, tables = made(problem, step=2.0, degrees=12, highest=highest)
+    assert 0 < law.shared[0, -1, 0] / geometry.u[-1] <= coefficients.SMALL_SPIKE
+    assert law.excess.max() > 1
+    averages = coefficients._averages(geometry, law)
+    plain = (geometry.hermite * geometry.weights) @ averages.mean[0].T @ (geometry.psi * geometry.u_weights).T
+    found = tables.spikes[0, : len(geometry.hermite)] / math.sqrt(SIZES.width)
+    # With sectors the rows' variance grows with z^2 - 1, to first order in the series.
+    assert not differs(found, plain, 1e-9 if highest == 1 else 2e-3)
+
+
 @pytest.mark.parametrize("readout", ["gaussian", "rademacher", "laplace"])
 def test_half_of_the_nodes_are_enough_where_signs_do_not_matter(readout):
     geometry, law, _ = made(Problem("softplus", MIXED, readout=readout), rest="none")

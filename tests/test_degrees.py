@@ -248,6 +248,22 @@ def test_small_and_large_spikes_meet_without_a_jump(samples, exponent):
     assert np.abs(np.diff(error, 2)).max() < 1e-4 * error[0]
 
 
+@pytest.mark.parametrize("output", ["vanishing", "order_one"])
+def test_small_spikes_of_long_rows_meet_without_a_jump(output):
+    # A small c_1 and a large c_2: rows get long before the spike passes SMALL_SPIKE, and a series in s^2 - 1 diverges.
+    problem = Problem("abs(0.63*x + 0.17)", "gelu", 0.194, initial_output=output)
+    sizes, exponents = Sizes(1087, 490, 2185), np.linspace(0.48, 0.6, 13)
+    spikes = coefficients.spike_strength(problem, sizes, 1087**exponents, "structured")
+    assert spikes[0] < coefficients.SMALL_SPIKE < spikes[-1]
+    error = predict(problem, sizes, step_exponents=exponents, ridges=0.0081).test_error[:, 0]
+    assert np.abs(np.diff(error, 2)).max() < 3e-3 * error[0]
+    # Simulated at 0.4936: 0.5121(11) and, of other draws, 0.5099(11); at twice the size 0.4842(12).
+    if output == "order_one":
+        at = [predict(problem, Sizes(1087 * k, 490 * k, 2185 * k), 31.54 * k**0.5, 0.00813) for k in (1, 2)]
+        assert at[0].test_error[0, 0] == pytest.approx(0.511, rel=0.005)
+        assert at[1].test_error[0, 0] == pytest.approx(0.4842, rel=0.0075)
+
+
 def test_random_features_tend_to_one_degree():
     problem, far = Problem("relu", MIXED, 0.3), []
     for dim in (10**3, 10**5, 10**7):

@@ -128,6 +128,11 @@ ADDED = {
         lambda problem, kept: (2 * float(problem.activation.hermite(3)[2]) * (kept == "structured"), 0.0),
     ),
     "a spike that grows with the length of its row": (step_law, "length_pull", lambda _problem, _kept: 0.0),
+    "rows that the output they make shortens": (
+        step_law,
+        "unlearned_length",
+        lambda _problem, _sizes, _kept, u: 0 * u,
+    ),
 }
 
 

@@ -53,6 +53,8 @@ from firststep.theory.step_law import (
 # Up to this spike the conditional mean is summed as a series, free of the rounding that sqrt(N) would multiply.
 SMALL_SPIKE = 0.1
 SERIES_TERMS = 60
+# And up to this s^2 - 1: the series in it has the radius of convergence one.
+SMALL_EXCESS = 0.3
 # Functions of rows that are longer than this are no polynomials of U.
 SMALL_STRETCH = 0.3
 # Spikes below this size change no error by more than about 1e-9.
@@ -594,11 +596,10 @@ def _spikes(
         if geometry.lengths is not None:
             slope = (averages.beside[1] / np.sqrt(1 + law.excess)[..., None]) * u[:, None]
         beside = weighted @ slope.swapaxes(1, 2)
-        turned = law.turn[:, None, None] * u
-        m_theta = law.output_turn
-        by_node[:, 0] = m_theta[:, 0, None, None] * turned * ((weighted * geometry.z) @ slope.swapaxes(1, 2))
+        turned = law.output_turn[:, :, None]
+        by_node[:, 0] = turned[:, 0] * ((weighted * geometry.z) @ slope.swapaxes(1, 2))
         for a, (block, _) in enumerate(places.first[1:], start=1):
-            by_node[:, block] = beside * (law.along[:, a, None, None] + m_theta[:, a, None, None] * turned)
+            by_node[:, block] = beside * (law.along[:, a, None, None] + turned[:, a])
     if law.tilt is not None:
         slope = averages.by_degree[1] / np.sqrt(1 + law.excess)[..., None]
         linear = root * (weighted @ slope.swapaxes(1, 2))
@@ -617,11 +618,13 @@ def _spikes(
         polynomial = main @ psi_weighted
         omega = law.shared[:, -1, 0] / u[-1]
         series = np.abs(omega) <= SMALL_SPIKE
-        polynomial[series] = root * _spike_series(geometry, omega[series], law.excess[series])
+        near = np.abs(law.excess[:, None]) <= SMALL_EXCESS
+        summed = root * _spike_series(geometry, omega[series], law.excess[series])
         if geometry.highest > 1:
             bulge = (geometry.z**2 - 1) / float(geometry.sizes.dim)
-            bulging = averages.bend * law.special_covariance[..., :1, 0]
-            polynomial[series] += root * ((weighted * bulge) @ bulging.swapaxes(1, 2) @ psi_weighted)[series]
+            bulging = (averages.bend * law.special_covariance[..., :1, 0]).swapaxes(1, 2) * near
+            summed += root * ((weighted * bulge) @ bulging @ psi_weighted)[series]
+        polynomial[series] = summed + ((main * ~near) @ psi_weighted)[series]
         spikes[:, 0] += polynomial
     else:
         by_node[:, 0] += main
@@ -971,7 +974,8 @@ def _spike_series(geometry: Geometry, omega: Array, excess: Array) -> Array:
 
     .. math:: A_0(u,z) = \sum_{p,j} c_{p+2j} \frac{(p+2j)!}{2^j j!\, p!} (s^2-1)^j (u z)^p
 
-    Orthogonality between z^p and h_k is exact here, so that a large spike cannot leak into the next degree.
+    Orthogonality between z^p and h_k is exact here, so that a large spike cannot leak into the next degree. Neurons
+    beyond `SMALL_EXCESS`, for which the series would diverge, are left out.
     """
     u, basis = geometry.u, len(geometry.hermite)
     degrees = np.arange(SERIES_TERMS + 1)
@@ -980,8 +984,9 @@ def _spike_series(geometry: Geometry, omega: Array, excess: Array) -> Array:
     in_z = np.zeros((len(degrees), basis))
     top = min(basis, len(degrees))
     in_z[:, :top] = monomial_in_hermite(len(degrees))[:, :top] * norms[:top]
-    powers = excess[..., None] ** np.arange(SERIES_TERMS // 2 + 1)
-    profile = powers @ _series_factors(tuple(geometry.c)).T
+    near = np.abs(excess)[..., None] <= SMALL_EXCESS
+    powers = np.where(near, excess[..., None], 0.0) ** np.arange(SERIES_TERMS // 2 + 1)
+    profile = near * (powers @ _series_factors(tuple(geometry.c)).T)
     in_u = np.swapaxes(profile * u[:, None] ** degrees, 1, 2) @ psi_weighted
     return np.asarray((in_z * omega[:, None, None] ** degrees[:, None]).swapaxes(1, 2) @ in_u)
 

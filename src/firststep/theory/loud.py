@@ -346,7 +346,7 @@ def loud_step(
         special_extra=extra[None] * float(step.structured),
         cosines=overlaps[None, None, :2],
         asides=overlaps[None, None, 2:],
-        output_turn=np.zeros((1, size)) if order_one else None,
+        output_turn=np.zeros((1, size, len(u))) if order_one else None,
         output_parts=step.output_parts(nodes, u) if order_one else None,
         along=np.zeros((1, size)),
         lengthening=np.zeros(1),

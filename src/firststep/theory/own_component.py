@@ -18,7 +18,7 @@ from firststep.theory.step_law import SHORTEST_ROW, StepLaw
 
 # Share of the second degree from which on a neuron's own component is known; below, it changes errors by tenths of a
 # percent.
-OPEN_SHARE = 0.05
+OPEN_SHARE = 0.025
 # The same where M mixes the several directions of a teacher: what a neuron's component along z says of those beside it
 # is known without M's law between them, which costs 7 % of the error at d = 100 and a step of sqrt(n), and 1 % at 40.
 MIXED_SHARE = 1.0

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from firststep.gaussian import Array
+from firststep.gaussian import Array, Function, expectation
 from firststep.setting import Problem, Sizes
 from firststep.theory.directions import (
     LabelMoments,
@@ -54,8 +54,9 @@ class StepLaw:
         What the covariance has there besides.
     cosines, asides : ndarray (S, k, L), (S, k, p - L)
         The teacher's directions on the coordinates and beside them.
-    output_turn : ndarray (S, p) or None
-        For an output of order one: M W0^T a in the special directions.
+    output_turn : ndarray (S, p, nu) or None
+        For an output of order one: what the step does to a row's component along W0^T a, in the special directions, in
+        units of U/sqrt(N).
     output_parts : ndarray (S, J, nodes, nu) or None
         The same in typical directions, with W0^T a itself: J independent parts of what a row has along it, in units of
         U/sqrt(N).
@@ -175,7 +176,9 @@ def plain_step(
     variance = problem.label_variance + problem.output_variance(sizes)
     noise = step_sizes**2 / float(sizes.width) * sizes.step_ratio * variance * beyond_spike(problem, rest)
     turn = 2 * float(c[2]) * step_sizes / root if rest == "structured" else np.zeros_like(step_sizes)
-    excess = 2 * np.outer(turn, u) * law.mean + np.outer(turn**2 * law.second_moment + noise, u**2)
+    shorter = np.outer(step_sizes, unlearned_length(problem, sizes, rest, u))
+    excess = 2 * (1 - shorter) * np.outer(turn, u) * law.mean + shorter * (shorter - 2)
+    excess = excess + np.outer(turn**2 * law.second_moment + noise, u**2)
     order_one = problem.output_law.order_one
     if order_one and rest != "noise":
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
@@ -183,7 +186,8 @@ def plain_step(
     squared = noise[:, None] * u**2
 
     def stretch(nodes: Array, share: Array) -> Array:
-        bent = (1 + turn[:, None, None] * nodes[:, None] * u) ** 2 + share[:, None] * squared[:, None]
+        bent = (1 - shorter[:, None] + turn[:, None, None] * nodes[:, None] * u) ** 2
+        bent = bent + share[:, None] * squared[:, None]
         return np.asarray(bent / (1 + excess)[:, None, :])
 
     directions = law.special_vectors.shape[1]
@@ -210,8 +214,10 @@ def plain_step(
         special_extra=extra,
         cosines=cosines[..., :1],
         asides=cosines[..., 1:],
-        output_turn=(axes @ _matrix_of(law)[:, teachers]) if order_one else None,
-        output_parts=(1 + turn[:, None, None] * law.nodes[:, None] * u)[:, None] if order_one else None,
+        output_turn=_output_moved(axes, law, turn, u, shorter) if order_one else None,
+        output_parts=(1 - shorter[:, None] + turn[:, None, None] * law.nodes[:, None] * u)[:, None]
+        if order_one
+        else None,
         along=along,
         lengthening=lengthening,
         leaning=(turned @ change[..., None])[..., 0] / np.sqrt(1 + excess)[..., None],
@@ -220,6 +226,31 @@ def plain_step(
         curving=np.outer(push * _second_degree(problem, sizes, rest, axes[:, 0]), u),
         pull=length_pull(problem, rest) * _step_share(along[:, 0], axes, order_one and rest != "noise"),
     )
+
+
+def unlearned_length(problem: Problem, sizes: Sizes, rest: str, u: Array) -> Array:
+    r"""How much a unit step takes off a row's length because of the output that it corrects, (nu,) [firststep, radial].
+
+    .. math:: -w_j\cdot\nabla_j = \dots + a_j\sum_k a_k E[\sigma(w_k\cdot x)\,(g\sigma')(w_j\cdot x)]
+        = \dots + \frac{U^2}{N}\Big(\tfrac{1}{2} E[(g^2-1)\sigma^2] - c_1^2\Big)
+        + \frac{U\,E U}{d}\,2c_2(2c_2 + 12c_4)
+
+    for an output of order one: the neuron's own part in it, and that of all others, whose rows have
+    :math:`E(w_j\cdot w_k)^2 = 1/d`. What is linear is left out: it lies along :math:`W_0^\top a`, in the
+    vector that the neurons share.
+    """
+    if rest != "structured" or not problem.output_law.order_one:
+        return np.zeros_like(u)
+    c = problem.activation.hermite(5)
+    itself = (_own_slope(problem.activation) - float(c[1]) ** 2) / sizes.width
+    others = problem.readout_law.mean * 2 * float(c[2]) * radial_parts(problem, rest)[0] / sizes.dim
+    return np.asarray(itself * u**2 + others * u)
+
+
+@lru_cache(maxsize=64)
+def _own_slope(activation: Function) -> float:
+    """E[g sigma sigma']."""
+    return float(expectation(lambda g: (g**2 - 1) * activation(g) ** 2 / 2, kinks=activation.kinks))
 
 
 def length_pull(problem: Problem, rest: str) -> float:
@@ -260,6 +291,15 @@ def _second_degree(problem: Problem, sizes: Sizes, rest: str, coordinate: Array)
 def _matrix_of(law: RestLaw) -> Array:
     """M in the basis beta or t_1 … t_k, W0^T a, w."""
     return np.asarray((law.special_vectors.T * law.special_nodes) @ law.special_vectors)
+
+
+def _output_moved(axes: Array, law: RestLaw, turn: Array, u: Array, shorter: Array) -> Array:
+    """k U M W0^T a, less what the row loses of W0^T a itself, in the special directions, (S, p, nu)."""
+    teachers = law.special_vectors.shape[1] - 2
+    turned = axes @ _matrix_of(law)[:, teachers]
+    return np.asarray(
+        turned[..., None] * np.outer(turn, u)[:, None] - axes[:, :, teachers, None] * shorter[:, None]
+    )
 
 
 @lru_cache(maxsize=64)
@@ -380,6 +420,8 @@ class _Push:
         What a neuron's own length adds to c_1 eta.
     turn, noise, spread : ndarray (S, nu)
         k; kappa^2; what typical directions gain, kappa^2 and M's scatter.
+    shorter : ndarray (S, nu)
+        What a row of an output of order one loses of itself, where eigenvalues are one.
     excess : ndarray (S, nu)
         s^2 - 1.
     """
@@ -394,7 +436,12 @@ class _Push:
     turn: Array
     noise: Array
     spread: Array
+    shorter: Array
     excess: Array
+
+    def kept(self, nodes: Array) -> Array:
+        """What is left of a row along directions with these eigenvalues, (S, nodes, nu)."""
+        return np.asarray(1 - self.shorter[:, None] * nodes[:, None] ** self.power)
 
 
 def _push_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array, square: Array) -> _Push:
@@ -419,10 +466,15 @@ def _push_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Ar
     spread = turn**2 * square * sizes.step_ratio * moments.square + noise
     shares = profiles.masses[-1]
     excess = square - 1 + spread * u**2 * float(shares @ m ** (2 * power))
+    shorter = np.outer(step_sizes, unlearned_length(problem, sizes, rest, u))
     if order_one:
+        once, twice = (float(shares @ m ** (1 + times * power)) for times in (1, 2))
+        excess = excess + shorter * (shorter * twice - 2 * once)
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
         excess = np.maximum(excess - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
-    return _Push(profiles, moments, power, raw, direction, shared, steeper, turn, noise, spread, excess)
+    return _Push(
+        profiles, moments, power, raw, direction, shared, steeper, turn, noise, spread, shorter, excess
+    )
 
 
 @dataclass(frozen=True)
@@ -452,7 +504,9 @@ class _Rows:
     def stretch(self, nodes: Array) -> Array:
         """c(U, m), (S, nodes, nu)."""
         push = self.push
-        bent = self.variances(nodes) + push.spread[:, None] * self.u**2 * nodes[:, None] ** (2 * push.power)
+        bent = self.variances(nodes) * push.kept(nodes) ** 2 + push.spread[:, None] * self.u**2 * nodes[
+            :, None
+        ] ** (2 * push.power)
         return np.asarray(bent / (1 + push.excess)[:, None, :])
 
 
@@ -482,9 +536,10 @@ def general_step(
     plain, linear, quadratic = _by_length(rows, vectors)
     inside = (..., slice(-1), slice(-1))
     k_u, squared = (push.turn * u)[..., None, None], push.noise * u**2
-    whole = (plain + k_u * linear + k_u**2 * quadratic)[inside] + squared[..., None, None] * _louder(
-        push, vectors
-    )
+    kept = (1 - push.shorter)[..., None, None]
+    whole = (kept**2 * plain + kept * k_u * linear + k_u**2 * quadratic)[inside] + squared[
+        ..., None, None
+    ] * _louder(push, vectors)
     special_stretch = rows.stretch(np.tile(m, len(push.profiles.masses)))
     smooth = np.einsum("blu,bla,blc->buac", special_stretch, special, special)
     overlaps = push.profiles.gram(push.profiles.known[: problem.teacher.directions], vectors)
@@ -509,7 +564,7 @@ def general_step(
         special_extra=(rest == "structured") * (whole / (1 + excess)[..., None, None] - smooth),
         cosines=overlaps[..., :1],
         asides=overlaps[..., 1:],
-        output_turn=_output_turn(push, vectors) if problem.output_law.order_one else None,
+        output_turn=_output_turn(push, vectors, np.outer(turn, u)) if problem.output_law.order_one else None,
         output_parts=_output_parts(push, law.nodes, u) if problem.output_law.order_one else None,
         lengthening=lengthening,
         leaning=(change / np.sqrt(1 + excess))[..., None] * leaning,
@@ -555,14 +610,16 @@ def _by_length(rows: _Rows, vectors: Array) -> tuple[Array, Array, Array]:
     return plain, linear, quadratic
 
 
-def _output_turn(push: _Push, vectors: Array) -> Array:
-    """S^g M S^(1/2) W0^T a in the special directions, (S, p)."""
-    left = push.profiles.seen(vectors * push.profiles.values**push.power)
-    return np.asarray(left @ push.moments.first @ push.profiles.seen(push.profiles.known[-1]))
+def _output_turn(push: _Push, vectors: Array, turned: Array) -> Array:
+    """k U S^g M S^(1/2) W0^T a, less what the row loses of the latter, in the special directions, (S, p, nu)."""
+    moved = vectors * push.profiles.values**push.power
+    left = push.profiles.seen(moved) @ push.moments.first @ push.profiles.seen(push.profiles.known[-1])
+    lost = push.profiles.gram(push.profiles.known[-1][None], moved)[..., 0, :]
+    return np.asarray(left[..., None] * turned[:, None] - lost[..., None] * push.shorter[:, None])
 
 
 def _output_parts(push: _Push, nodes: Array, u: Array) -> Array:
     """S^(1/2) W0^T a, and what M's scatter makes of it, in typical directions, (S, 2, nodes, nu)."""
     scattered = push.turn * math.sqrt(push.profiles.step_ratio * push.moments.square)
     turned = (scattered * u)[:, None] * nodes[:, None] ** push.power
-    return np.stack([np.broadcast_to(np.sqrt(nodes)[:, None], turned.shape), turned], axis=1)
+    return np.stack([np.sqrt(nodes)[:, None] * push.kept(nodes), turned], axis=1)
