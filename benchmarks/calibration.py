@@ -42,6 +42,7 @@ DEVELOPMENT = {(kind, 1) for kind in KINDS} | {
     ("single", 2),
     ("single", 3),
     ("covariance", 2),
+    ("covariance", 3),
     ("steps", 2),
 }
 SIZES = {"half": 0.5, "twice": 2.0}
