@@ -284,7 +284,5 @@ def test_rotating_everything_changes_nothing(rule):
 
 def test_a_limit_that_knows_no_covariance_names_the_theory_that_does():
     problem = Problem("relu", "h1", inputs="levels(0.3, 1.7)")
-    with pytest.raises(
-        ValueError, match="inputs with a covariance: choose theory='unified', or simulate them"
-    ):
+    with pytest.raises(ValueError, match="inputs with a covariance: choose theory='unified', or simulate it"):
         predict(problem, Sizes(1000, 500, 750), step_exponents=0.3, theory="staircase")

@@ -515,7 +515,7 @@ def _by_block(form: Values, vectors: Values) -> Values:
 def _gradient(geometry: Geometry, tables: Tables, f: Forms, fit: _Fit) -> Values:
     """Derivatives of q with respect to log rho and log(1 + delta), everything else eliminated (envelope theorem)."""
     h, psi = tables.h, tables.psi
-    count, basis = h.shape[:2]
+    basis = h.shape[1]
     npn, npd, ratio = geometry.samples_per_neuron, geometry.samples_per_dim, geometry.neurons_per_dim
     error = tables.label_square + ((fit.functions - 2 * tables.labels) * fit.functions).sum(axis=1)
     u = _lowered(tables, tables.first_places, fit.left_over)
