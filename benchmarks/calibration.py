@@ -44,6 +44,7 @@ DEVELOPMENT = {(kind, 1) for kind in KINDS} | {
     ("single", 3),
     ("single", 4),
     ("covariance", 2),
+    ("covariance", 3),
     ("steps", 2),
 }
 SIZES = {"half": 0.5, "twice": 2.0}

@@ -280,3 +280,9 @@ def test_rotating_everything_changes_nothing(rule):
     wanted = np.mean((features @ readout - labels) ** 2) + ridge * readout @ readout
     found = run_replica(problem, sizes, [step], [ridge], seed=4)["train_error"][0, 0]
     assert found == pytest.approx(wanted, rel=1e-9)
+
+
+def test_a_limit_that_knows_no_covariance_names_the_theory_that_does():
+    problem = Problem("relu", "h1", inputs="levels(0.3, 1.7)")
+    with pytest.raises(ValueError, match="inputs with a covariance: choose theory='unified', or simulate it"):
+        predict(problem, Sizes(1000, 500, 750), step_exponents=0.3, theory="staircase")

@@ -9,7 +9,7 @@ step sizes.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from firststep.theory.sectors import (
     symmetric_power,
     thinned,
 )
+from firststep.theory.spread import FACTOR_GROUPS, Spread, multiplied
 from firststep.theory.step_law import (
     StepLaw,
     bulk_law,
@@ -161,13 +162,21 @@ class PriorTerm:
     places : tuple of (int, int)
         For each monomial the block of its g_e factors and the index of its zeta factors among the shifts.
     covariance : ndarray (S, nu, M, M)
-        Between the monomials.
+        Between the monomials, without what is spread.
+    spread : Spread or None
+        Under a covariance: the law of these functions, in units of d over the number of directions.
     """
 
     factor: float
     degree: int
     places: tuple[tuple[int, int], ...]
     covariance: Array
+    spread: Spread | None = None
+
+    def mapped(self, change: Callable[[Array], Array]) -> "PriorTerm":
+        """The same with every array changed."""
+        spread = self.spread and Spread(change(self.spread.vectors), change(self.spread.stretch))
+        return replace(self, covariance=change(self.covariance), spread=spread)
 
 
 @dataclass(frozen=True)
@@ -266,7 +275,7 @@ class Tables:
         parts: Any = {
             name: change(part) if isinstance(part, np.ndarray) else part for name, part in vars(self).items()
         }
-        parts["priors"] = tuple(replace(term, covariance=change(term.covariance)) for term in self.priors)
+        parts["priors"] = tuple(term.mapped(change) for term in self.priors)
         return Tables(**parts)
 
 
@@ -658,9 +667,10 @@ def _levels(geometry: Geometry, law: StepLaw) -> tuple[Array, Array, tuple[int, 
         nodes, share, shares = _thinned_law(law.law, FACTOR_LEVELS[anisotropic][p > 2])
         factors = law.stretch(nodes, share)
         chosen = product_levels(len(nodes), p)
-        products = np.stack([factors[:, list(c)].prod(axis=1) for c in chosen], axis=1)
+        products = multiplied(factors, chosen)
         if geometry.lengths is not None:
-            products = _independent(geometry, law, factors, product_weights(shares, p), chosen)
+            found, own = _independent(geometry, law, factors, chosen), product_weights(shares, p)
+            products = found * ((own @ products) / (own @ found))[:, None]
         count = directions(dim, p)
         parts.append(products * (dim / count))
         weights.append(product_weights(shares, p) * (count / dim))
@@ -670,7 +680,7 @@ def _levels(geometry: Geometry, law: StepLaw) -> tuple[Array, Array, tuple[int, 
 
 
 def _independent(
-    geometry: Geometry, law: StepLaw, factors: Array, weights: Array, chosen: Sequence[tuple[int, ...]]
+    geometry: Geometry, law: StepLaw, factors: Array, chosen: Sequence[tuple[int, ...]]
 ) -> Array:
     """Products with the mean over the rows' lengths that those of independent components have, (S, L, nu).
 
@@ -678,18 +688,15 @@ def _independent(
     length gives them, whatever it is.
     """
     count, square = len(geometry.readout), (1 + law.excess)[:, None]
-    degree = len(chosen[0])
 
     def mean(values: Array) -> Array:
         by_readout = (values * geometry.u_weights).reshape(*values.shape[:2], count, -1).sum(axis=3)
         return np.asarray(by_readout / geometry.u_weights.reshape(count, -1).sum(axis=1))
 
-    products = np.stack([factors[:, list(c)].prod(axis=1) for c in chosen], axis=1)
-    single = mean(factors * square)
-    wanted = np.stack([single[:, list(c)].prod(axis=1) for c in chosen], axis=1)
-    ratio = wanted / mean(products * square**degree)
-    found = products * np.repeat(ratio, factors.shape[2] // count, axis=2)
-    return np.asarray(found * ((weights @ products) / (weights @ found))[:, None])
+    products = multiplied(factors, chosen)
+    wanted = multiplied(mean(factors * square), chosen)
+    ratio = wanted / mean(products * square ** len(chosen[0]))
+    return np.asarray(products * np.repeat(ratio, factors.shape[2] // count, axis=2))
 
 
 def _thinned_law(law: RestLaw, count: int) -> tuple[Array, Array, Array]:
@@ -880,10 +887,21 @@ class Places:
         # Where neurons are known along z, nothing random lies along it.
         known = 0 if geometry.own is None else 1
         covariance = law.special_covariance[..., known:count, known:count]
+        spread = None
+        if not keeps_matrix(geometry.problem, geometry.sizes):
+            spread = Spread(law.special_vectors[..., :count], law.special_stretch)
         for p in range(2, self.highest + 1):
             size = directions(self.dim, p)
             places = self._places(p, self.teaching, known)
-            found.append(PriorTerm(width / size, p, places, symmetric_power(covariance, p)))
+            whole = symmetric_power(covariance, p)
+            if spread is None:
+                found.append(PriorTerm(width / size, p, places, whole))
+                continue
+            power = own = spread.power(p, FACTOR_GROUPS[p])
+            if geometry.lengths is not None:
+                own = spread.power(p, FACTOR_GROUPS[p], partial(_independent, geometry, law))
+            scaled = replace(own, stretch=own.stretch * (self.dim / size))
+            found.append(PriorTerm(width / size, p, places, whole - power.covariance, scaled))
         if self.highest > 2 and self.norm_block is not None:
             # The trace of degree three: the norm of x times a linear function.
             places = tuple(

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from firststep.gaussian import Array, hermite_polynomials
 from firststep.numerics import fixedpoint
 from firststep.theory.coefficients import Geometry, Tables, Values, apply
+from firststep.theory.spread import Spread
 
 # Nodes of z, in units of the products of two functions of z, from which on steps are computed from those.
 LONG = 1.5
@@ -291,14 +292,35 @@ def residual_of(geometry: Geometry, state: State, ridge: Values) -> Array:
 
 
 @dataclass(frozen=True)
+class Special:
+    """What random weights carry along special directions, of the first degree or of a higher one."""
+
+    s: Values  # (1 + Bm P)^-1 at the nodes of the law, (B, J, K, K)
+    t: Values
+    z_matrix: Values  # (1 - Tau (1 x P))^-1
+    effective: Values  # Beff
+
+    def gradient(self, law: Spread, alpha: Array, h: Array, pull: Values) -> tuple[Values, Values]:
+        """Derivatives of pull^T Beff pull, by P between the functions at each zeta and by each neuron's mass.
+
+        `alpha` (B, nu, K) are the neurons' coefficients of this degree, `pull` (B, M, K) belongs to its monomials.
+        """
+        flat = pull.reshape(len(pull), -1)
+        nu = law.vectors @ apply(self.z_matrix.swapaxes(1, 2), flat).reshape(pull.shape)
+        beta = apply(self.effective, flat).reshape(pull.shape) @ h
+        t_nu = apply(self.t, nu) @ h
+        s_nu = apply(self.s.swapaxes(2, 3), nu) @ alpha.swapaxes(1, 2)
+        by_sample = (beta**2).sum(axis=1) - (t_nu**2).sum(axis=1)
+        return by_sample, (law.stretch * s_nu**2).sum(axis=1)
+
+
+@dataclass(frozen=True)
 class Forms:
     """Resolvent forms on functions f(zeta) h_b(g), block by block, before and after the finite-rank terms."""
 
     state: State
-    special_s: Values
-    special_t: Values
-    z_matrix: Values  # (1 - Tau (1 x P))^-1
-    effective: Values  # Beff
+    special: Special
+    higher: tuple[Special | None, ...]  # the same of the terms of higher degree that are spread
     prior: Values  # G, covariance of what the random weights add
     form: Values  # Rm, the same in each block: R2 = 1 x Rm
     qi: Values  # E_u[psi psi^T y]^-1
@@ -351,34 +373,44 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
         + \sum_{p\ge2} \tfrac{N}{D_p} \mathcal J_p B_p \mathcal J_p^\top
     """
     psi, weights, uw = tables.psi, geometry.weights, geometry.u_weights
-    nz, basis = len(weights), tables.h.shape[1]
-    directions, ratio = tables.special_vectors.shape[2], geometry.neurons_per_dim
+    nz, basis, ratio = len(weights), tables.h.shape[1], geometry.neurons_per_dim
     rho, y = values[:, :nz], 1 / values[:, nz:]
     state = state_at(geometry, tables, rho, y)
     sample_mass, neuron_mass = weights * rho, uw * y
-    seen = _seen(tables.by_degree[:, 0], tables.special_stretch * neuron_mass[:, None])
-    special_s, special_t = _resolvents(seen, state.p)
-    vectors = tables.special_vectors
-    outer = vectors[..., :, None] * vectors[..., None, :]
-    count, levels = special_t.shape[:2]
-    tau = outer.reshape(count, levels, -1).swapaxes(1, 2) @ special_t.reshape(count, levels, -1)
-    tau = tau.reshape(count, directions, directions, basis, basis).swapaxes(2, 3)
-    tau = tau.reshape(count, directions * basis, directions * basis)
-    z_matrix = np.linalg.inv(np.eye(directions * basis) - tau @ repeated(state.p, directions))
-    effective = z_matrix @ tau
+    first = Spread(tables.special_vectors, tables.special_stretch)
+    special = _special(first, tables.by_degree[:, 0], neuron_mass, state.p)
     # A random weight along zeta multiplies zeta itself; one along e_a multiplies an independent Gaussian.
     louder = _carried(tables, tables.special_extra, 1, neuron_mass)
-    prior = ratio * _lifted(tables, tables.first_places, effective + louder)
+    prior = ratio * _lifted(tables, tables.first_places, special.effective + louder)
+    higher: list[Special | None] = []
     for term in tables.priors:
         carried = _carried(tables, term.covariance, term.degree, neuron_mass)
         prior += term.factor * _lifted(tables, term.places, carried)
+        spread = None
+        if term.spread is not None:
+            spread = _special(term.spread, tables.by_degree[:, term.degree - 1], neuron_mass, state.p)
+            prior += ratio * _lifted(tables, term.places, spread.effective)
+        higher.append(spread)
     # Row norms fluctuate: a random multiple of A3(u, z).
     for bend in (tables.row_bend, tables.length_bend):
         prior[:, :basis, :basis] += 2 * ratio * bend.swapaxes(1, 2) @ (neuron_mass[..., None] * bend)
     prior += ratio * _leaning(tables, neuron_mass)
     qi = _inverse((psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2))
     own = qi + _fluctuations(geometry, tables, state, sample_mass)
-    return Forms(state, special_s, special_t, z_matrix, effective, prior, state.p / ratio, qi, own)
+    return Forms(state, special, tuple(higher), prior, state.p / ratio, qi, own)
+
+
+def _special(law: Spread, alpha: Array, mass: Values, p: Values) -> Special:
+    """B_eff between functions that are spread over nodes of different variance [firststep, unified, eq. 12]."""
+    s, t = _resolvents(_seen(alpha, law.stretch * mass[:, None]), p)
+    count, levels, basis = t.shape[:3]
+    directions = law.vectors.shape[2]
+    outer = law.vectors[..., :, None] * law.vectors[..., None, :]
+    tau = outer.reshape(count, levels, -1).swapaxes(1, 2) @ t.reshape(count, levels, -1)
+    tau = tau.reshape(count, directions, directions, basis, basis).swapaxes(2, 3)
+    tau = tau.reshape(count, directions * basis, directions * basis)
+    z_matrix = np.linalg.inv(np.eye(directions * basis) - tau @ repeated(p, directions))
+    return Special(s, t, z_matrix, z_matrix @ tau)
 
 
 def _inverse(matrix: Values) -> Values:
@@ -483,32 +515,30 @@ def _by_block(form: Values, vectors: Values) -> Values:
 def _gradient(geometry: Geometry, tables: Tables, f: Forms, fit: _Fit) -> Values:
     """Derivatives of q with respect to log rho and log(1 + delta), everything else eliminated (envelope theorem)."""
     h, psi = tables.h, tables.psi
-    count, basis, directions = len(h), h.shape[1], tables.special_vectors.shape[2]
+    basis = h.shape[1]
     npn, npd, ratio = geometry.samples_per_neuron, geometry.samples_per_dim, geometry.neurons_per_dim
     error = tables.label_square + ((fit.functions - 2 * tables.labels) * fit.functions).sum(axis=1)
     u = _lowered(tables, tables.first_places, fit.left_over)
-    flat = u.reshape(count, -1)
-    nu_all = apply(f.z_matrix.swapaxes(1, 2), flat).reshape(count, directions, basis)
-    beta_all = apply(f.effective, flat).reshape(count, directions, basis)
-    nu_l = tables.special_vectors @ nu_all
-    alpha_t = tables.by_degree[:, 0].swapaxes(1, 2)
-    t_nu = (f.special_t @ nu_l[..., None])[..., 0] @ h
-    s_nu = (f.special_s.swapaxes(2, 3) @ nu_l[..., None])[..., 0] @ alpha_t
-    by_sample = npn * error - ratio * npd * (((beta_all @ h) ** 2).sum(axis=1) - (t_nu**2).sum(axis=1))
+    alpha = tables.by_degree.swapaxes(0, 1)
+    first = Spread(tables.special_vectors, tables.special_stretch)
+    of_samples, of_neurons = f.special.gradient(first, alpha[0], h, u)
+    by_sample = npn * error - ratio * npd * of_samples
     bent = (fit.x[:, None, None, :] @ tables.input_bend)[:, :, 0]
     by_sample = by_sample + 2 * npd * np.einsum("bl,blz->bz", tables.bend_weights, bent**2)
-    by_neuron = ratio * (tables.special_stretch * s_nu**2).sum(axis=1)
-    by_neuron = by_neuron + apply(psi.swapaxes(1, 2) @ f.qi, fit.x) ** 2
+    by_neuron = ratio * of_neurons + apply(psi.swapaxes(1, 2) @ f.qi, fit.x) ** 2
     for bend in (tables.row_bend, tables.length_bend):
         by_neuron = by_neuron + 2 * ratio * apply(bend, fit.left_over[:, :basis]) ** 2
-    u_alpha = u @ alpha_t
+    u_alpha = u @ alpha[0].swapaxes(1, 2)
     by_neuron = by_neuron + ratio * np.einsum("buac,bau,bcu->bu", tables.special_extra, u_alpha, u_alpha)
     lean = apply(tables.lean, fit.left_over[:, :basis])
     tilted = 2 * np.einsum("bua,bau->bu", tables.leaning, u_alpha) + tables.leaning_square * lean
     by_neuron = by_neuron + ratio * lean * tilted
-    for term in tables.priors:
+    for term, spread in zip(tables.priors, f.higher, strict=False):
         v = _lowered(tables, term.places, fit.left_over)
-        v_alpha = v @ tables.by_degree[:, term.degree - 1].swapaxes(1, 2)
+        if spread is not None and term.spread is not None:
+            of_samples, of_neurons = spread.gradient(term.spread, alpha[term.degree - 1], h, v)
+            by_sample, by_neuron = by_sample - ratio * npd * of_samples, by_neuron + ratio * of_neurons
+        v_alpha = v @ alpha[term.degree - 1].swapaxes(1, 2)
         by_neuron = by_neuron + term.factor * np.einsum("buac,bau,bcu->bu", term.covariance, v_alpha, v_alpha)
     if tables.output_spikes is not None and tables.output_powers is not None:
         linear, mu = tables.output_spikes.shape[2], tables.bend_weights

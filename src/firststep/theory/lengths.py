@@ -84,13 +84,15 @@ def knows_lengths(problem: Problem, dim: int) -> bool:
 
     Examples
     --------
-    >>> words = ("levels(0.9, 1.1)", "levels(0.3, 1.7)", "power(1)")
+    >>> words = ("levels(0.9, 1.1)", "levels(0.3, 1.7)", "power(1)", "spiked(20)")
     >>> [knows_lengths(Problem("relu", "h1", inputs=inputs), 300) for inputs in words]
-    [False, True, False]
+    [False, True, False, False]
     """
     covariance = problem.covariance(dim)
-    small = float(covariance.values[0]) <= LARGEST_SHARE * dim
-    return small and 2 * (covariance.moment(2) - 1) / dim >= KNOWN_VARIANCE
+    first, alone = float(covariance.values[0]), float(covariance.counts[0]) == 1
+    # The others' own: what the loudest adds is the square of one number, and no length of many.
+    beside = covariance.moment(2) - 1 - (first**2 / dim if alone else 0.0)
+    return first <= LARGEST_SHARE * dim and 2 * beside / dim >= KNOWN_VARIANCE
 
 
 @dataclass(frozen=True)

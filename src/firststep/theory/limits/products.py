@@ -12,7 +12,7 @@ import numpy as np
 
 from firststep.gaussian import Array
 from firststep.setting import Covariance
-from firststep.theory.sectors import monomials
+from firststep.theory.spread import split_off
 
 # Levels of a product's law; neighbours are put together at their mean. Degree one keeps all eigenvalues.
 MOST_LEVELS = 96
@@ -71,25 +71,10 @@ def symmetric_powers(first: MatrixLaw, highest: int) -> list[MatrixLaw]:
     found, factor = [first], first.grouped()
     for p in range(2, highest + 1):
         before = factor if p == 2 else found[-1]
-        into = _split_off(first.masses.shape[1], p)
+        into = split_off(first.masses.shape[1], p)
         values = np.multiply.outer(factor.values, before.values).ravel()
         masses = np.einsum("lab,kij->lkaibj", factor.masses, before.masses, optimize=True)
         size = into.shape[1]
         masses = into @ masses.reshape(len(values), size, size) @ into.T
         found.append(MatrixLaw(values, masses).grouped())
     return found
-
-
-def _split_off(count: int, degree: int) -> Array:
-    r"""Normalised monomials of a degree as one factor times monomials of the degree below, (M_p, count M_{p-1}).
-
-    .. math:: |p, \alpha\rangle = \sum_i \sqrt{\alpha_i/p}\;|i\rangle\,|p - 1, \alpha - 1_i\rangle
-    """
-    above, below = monomials(count, degree), monomials(count, degree - 1)
-    into = np.zeros((len(above), count, len(below)))
-    for row, index in enumerate(above):
-        for i in range(count):
-            if index[i]:
-                rest = tuple(x - (j == i) for j, x in enumerate(index))
-                into[row, i, below.index(rest)] = math.sqrt(index[i] / degree)
-    return into.reshape(len(above), -1)
