@@ -64,6 +64,8 @@ def _each(call: Callable[[float], float], x: Array) -> Array:
 
 def _below(x: Array) -> Array:
     """Share of a standard Gaussian below x, with all digits far below 0 as well."""
+    if not x.any():
+        return np.full(x.shape, 0.5)
     return 0.5 * _each(math.erfc, x * -math.sqrt(0.5))
 
 
