@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from small_experiment import TEXT, numbers
 
 from firststep.experiment import ExperimentError, expand, parse, plan, run
 from firststep.experiment.execution import (
+    Answers,
     DisconnectedError,
     ExecutorBackend,
     Failure,
@@ -82,7 +83,7 @@ def outcome_of(tasks: list[Task], backend: Any) -> tuple[dict[int, Finished], di
         execute(
             tasks,
             backend,
-            done=lambda task, result: done.update({task.spec["replica"]: result}),
+            done=lambda found: done.update({task.spec["replica"]: result for task, result in found}),
             failed=lambda task, error: failed.update(
                 {task.spec["replica"]: f"{type(error).__name__}: {error}"}
             ),
@@ -162,9 +163,9 @@ def test_a_worker_of_another_version_computes_nothing() -> None:
     (task, *_) = some_tasks(1)
     called: list[Task] = []
     with pytest.raises(RuntimeError, match=r"the driver 9\.9: install the same"):
-        compute_alike(called.append, ("9.9", {}), task)  # type: ignore[arg-type]
+        compute_alike(called.append, ("9.9", {}), [task])  # type: ignore[arg-type]
     assert called == []
-    found = compute_alike(compute, worker_version(), task)
+    (found,) = compute_alike(compute, worker_version(), [task])
     assert isinstance(found, Finished)
     assert found.measured["test_error"].shape == (3, 2)
 
@@ -174,18 +175,19 @@ class Cut:
 
     fragile = False
     patience = 1
+    together = 0.0
     workers = 2
 
     def __init__(self, losses: int) -> None:
         self.losses, self.inner = losses, InProcessBackend()
 
-    def submit(self, task: Task) -> "Future[Finished]":
-        if task.spec["replica"] == 0 and self.losses:
+    def submit(self, tasks: Sequence[Task]) -> "Future[Answers]":
+        if tasks[0].spec["replica"] == 0 and self.losses:
             self.losses -= 1
-            future: Future[Finished] = Future()
+            future: Future[Answers] = Future()
             future.set_exception(DisconnectedError("in <TCP local=…>: Stream is closed"))
             return future
-        return self.inner.submit(task)
+        return self.inner.submit(tasks)
 
     def renew(self, alone: bool) -> None:
         assert not alone, "nobody is suspected"
@@ -216,7 +218,8 @@ def test_what_dask_raises_is_told_from_what_a_task_raises(poison: Any) -> None:
     assert isinstance(_judged(ModuleNotFoundError("poisonous")), ModuleNotFoundError)
     # A task's own error of the system comes back as what it is, not as a lost connection.
     tasks = some_tasks(2)
-    found = compute_alike(poison.error, worker_version(), tasks[1])
+    alone, found = compute_alike(poison.error, worker_version(), tasks)
+    assert isinstance(alone, Finished)
     assert isinstance(found, Failure)
     assert str(found.error) == "nothing left"
 

@@ -360,7 +360,7 @@ def _cosines(overlaps: Array, scales: Array) -> Array:
 @lru_cache(maxsize=64)
 def _teacher_series(teacher: Function, count: int) -> Array:
     """Normalised Hermite coefficients of a teacher of one direction."""
-    return teacher.hermite_of_scaled([1.0], count)[0]
+    return np.asarray(teacher.hermite_of_scaled([1.0], count)[0])
 
 
 def _cross_moments(scaled: ScaledActivation, teacher: Function, cosines: Array) -> Array:
@@ -371,7 +371,7 @@ def _cross_moments(scaled: ScaledActivation, teacher: Function, cosines: Array) 
     largest = float(np.max(np.abs(cosines)))
     series = _enough_series(scaled, largest) if degree is None else scaled.series(degree + 1).T
     known = _teacher_series(teacher, len(series))
-    return cast(Array, known @ (series * cosines ** np.arange(len(series))[:, None]))
+    return known @ (series * cosines ** np.arange(len(series))[:, None])
 
 
 def _several_moments(scaled: ScaledActivation, teacher: MultiFunction, cosines: Array) -> Array:
