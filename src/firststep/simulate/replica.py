@@ -76,7 +76,8 @@ def run_replica(
     blocks = checked_blocks(block_rows, 1, names)
     library = checked_library(backend, device)
     with one_thread(library):
-        _calm_memory()
+        if blocks is None:
+            _calm_memory()
         draw = Draw(problem, sizes, seed, replica, dtype)
         work = Replica(draw, test, n_test or default_n_test(sizes), blocks, library)
         return work.run(schedule, penalties, names)
@@ -88,10 +89,12 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@lru_cache(maxsize=1)
 def _calm_memory() -> None:
     """Free an array that was never written to, from which glibc learns not to give smaller ones back at once.
 
-    Small replicas would otherwise spend a fifth of their time on pages that were just given back to the kernel.
+    Any freed array of that size would do the same. Small replicas would otherwise spend a fifth of their time on pages
+    that were just given back to the kernel.
     """
     np.empty(LARGE_ARRAY, dtype=np.uint8)
 
