@@ -338,7 +338,7 @@ psi = 0.6
 step_exponent = { start = 0.0, stop = 0.5, count = 6 }
 ridge = [0.1, 1.0]
 [simulation]
-replicas = 60
+replicas = 24
 [[theory]]
 name = "staircase"
 """
