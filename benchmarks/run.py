@@ -162,7 +162,7 @@ def replica(quick: bool, turns: int) -> list[dict[str, Any]]:
             )
             for slow in ("numpy + sklearn", "torch + sklearn"):
                 if slow in times:
-                    goal = {"float64": 8, "float32": 14}[dtype]
+                    goal = {"float64": 9.5, "float32": 17}[dtype]
                     what = f"one replica, {name}, {dtype}, against {slow} (float64)"
                     seconds = spread([t[1] for t in times[dtype]])["median"]
                     unit = f"times faster; ours {seconds:.2f} s; errors differ by at most {error:.1e}"
@@ -181,7 +181,7 @@ def replica(quick: bool, turns: int) -> list[dict[str, Any]]:
                 for ours_time, gemm_time in zip(times[dtype], times[f"gemm {dtype}"], strict=True)
             ]
             what = f"operations of that replica per second, {name}, {dtype}, over the machine's GEMM"
-            rows.append({"row": 2, "what": what, **spread(shares), "unit": "%", "goal": 60})
+            rows.append({"row": 2, "what": what, **spread(shares), "unit": "%", "goal": 70})
     return rows
 
 
@@ -215,42 +215,92 @@ def standard_error(quick: bool, turns: int) -> list[dict[str, Any]]:
     sizes, replicas = (Sizes(200, 100, 150), 24) if quick else (Sizes(800, 400, 600), 200)
     problem = Problem("relu", TEACHER, noise_std=NOISE)
     eta, ridge = float(sizes.step_size(0.4)), np.array([0.1])
-    plain, paired, ours, controls = [], [], [], []
-    clocks = np.zeros(3)
-    run_replica(problem, sizes, [eta], ridge)  # warms everything up
+    both = np.array([0.0, eta])
+
+    def by_pairs(seed: int) -> float:
+        # One draw for both step sizes, and a test sample.
+        found = by_hand(problem, sizes, both, ridge, numpy_gradient, seed=seed)[1]
+        return float(found[0, 0] - found[1, 0])
+
+    def by_own_draws(seed: int) -> float:
+        without = by_hand(problem, sizes, both[:1], ridge, numpy_gradient, seed=10**6 + seed)[1]
+        return float(
+            without[0, 0] - by_hand(problem, sizes, both[1:], ridge, numpy_gradient, seed=seed)[1][0, 0]
+        )
+
+    kinds = ("float64", "float32")
+    found: dict[str, list[Any]] = {name: [] for name in ("own draws", "one draw", *kinds)}
+    clocks = dict.fromkeys(found, 0.0)
+    for kind in kinds:
+        run_replica(problem, sizes, [eta], ridge, dtype=kind)  # warms everything up
     for seed in range(replicas):
-        start = time.process_time()
-        # Plain: its own draw for each step size, and a test sample.
-        without = by_hand(problem, sizes, np.array([0.0]), ridge, numpy_gradient, seed=10**6 + seed)
-        with_step = by_hand(problem, sizes, np.array([eta]), ridge, numpy_gradient, seed=seed)
-        plain.append(without[1][0, 0] - with_step[1][0, 0])
-        middle = time.process_time()
-        both = by_hand(problem, sizes, np.array([0.0, eta]), ridge, numpy_gradient, seed=seed)[1]
-        paired.append(both[0, 0] - both[1, 0])
-        late = time.process_time()
-        values = run_replica(problem, sizes, [eta], ridge, replica=seed, extras="controls")
-        ours.append(values["test_gain"][0, 0])
-        controls.append(values.controls)
-        clocks += [middle - start, late - middle, time.process_time() - late]
-    corrected = controlled(np.array(ours), np.array(controls))
+        for name, values in found.items():
+            start = time.process_time()
+            if name in kinds:
+                values.append(
+                    run_replica(problem, sizes, [eta], ridge, replica=seed, dtype=name, extras="controls")
+                )
+            else:
+                values.append(by_own_draws(seed) if name == "own draws" else by_pairs(seed))
+            clocks[name] += time.process_time() - start
+    rows, rng = [], np.random.default_rng(0)
+    for name in ("own draws", "one draw"):
+        for kind in kinds:
+            plain = np.array([values["test_gain"][0, 0] for values in found[kind]])
+            corrected = controlled(plain, np.array([values.controls for values in found[kind]]))
+            for control, mine in (("", plain), (" and control variates", corrected)):
+                values, cost = np.array(found[name]), clocks[name] / clocks[kind]
+                samples = rng.integers(replicas, size=(400, replicas))
+                ratios = np.sort(np.var(values[samples], axis=1) / np.var(mine[samples], axis=1)) * cost
+                what = f"CPU seconds for one standard error of the gain: by hand ({name} for both steps, float64)"
+                rows.append(
+                    {
+                        "row": 3,
+                        "what": f"{what} over ours, {kind}{control}",
+                        "median": float(np.var(values) / np.var(mine) * cost),
+                        "low": float(ratios[20]),
+                        "high": float(ratios[380]),
+                        "unit": "times as many (90 % by bootstrap)",
+                        "goal": 8,
+                    }
+                )
+    return rows
+
+
+def small(quick: bool, turns: int) -> list[dict[str, Any]]:
+    """Row 9: small replicas, where what is the same for every size counts."""
     rows = []
-    rng = np.random.default_rng(0)
-    contenders = ("own draws", np.array(plain), clocks[0]), ("one draw", np.array(paired), clocks[1])
-    for name, values, clock in contenders:
-        for control, mine in (("", np.array(ours)), (" and control variates", corrected)):
-            samples = rng.integers(replicas, size=(400, replicas))
-            ratios = (
-                np.sort(np.var(values[samples], axis=1) / np.var(mine[samples], axis=1)) * clock / clocks[2]
+    cases = [(Sizes(1500, 40, 1000), 1), (Sizes(600, 40, 400), 3), (Sizes(200, 40, 150), 10)]
+    for sizes, repeats in cases[-1:] if quick else cases:
+        etas = step_sizes(sizes)
+        for name in ("relu", "tanh"):
+            problem = Problem(name, TEACHER, noise_std=NOISE)
+            run_replica(problem, sizes, etas, RIDGES)
+            times = alternating(
+                {
+                    "by hand": lambda p=problem, s=sizes, e=etas: by_hand(p, s, e, RIDGES, numpy_gradient),
+                    "ours": lambda p=problem, s=sizes, e=etas: run_replica(p, s, e, RIDGES),
+                },
+                turns * repeats,
             )
-            found = {
-                "median": float(np.var(values) / np.var(mine) * clock / clocks[2]),
-                "low": float(ratios[20]),
-                "high": float(ratios[380]),
-            }
-            what = f"CPU seconds for one standard error of the gain: by hand ({name} for both steps) over ours{control}"
+            shape = f"n, d, N = {sizes.n_samples}, {sizes.dim}, {sizes.width}, 10 x 10"
+            what = f"one replica, {name}, {shape}, against numpy + sklearn"
+            seconds = statistics.median(t[1] for t in times["ours"])
+            unit = f"times faster; ours {1000 * seconds:.1f} ms"
             rows.append(
-                {"row": 3, "what": what, **found, "unit": "times as many (90 % by bootstrap)", "goal": 5}
+                {"row": 9, "what": what, **ratio(times["by hand"], times["ours"]), "unit": unit, "goal": 5}
             )
+    sizes, replicas = Sizes(200, 40, 150), 40 if quick else 400
+    problem, etas, ridges = Problem("relu", TEACHER, noise_std=NOISE), step_sizes(sizes, 5), RIDGES[[1, 4, 7]]
+
+    def many() -> None:
+        simulate(problem, sizes, etas, ridges, replicas=replicas, workers=2, progress=False)
+
+    many()
+    times = alternating({"many": many}, turns)["many"]
+    what = "replicas a second on two workers, n, d, N = 200, 40, 150, 5 step sizes x 3 ridges"
+    rates = spread([replicas / wall for wall, _ in times])
+    rows.append({"row": 9, "what": what, **rates, "unit": "replicas/s, wall", "goal": 200})
     return rows
 
 
@@ -401,22 +451,33 @@ def storage(quick: bool, turns: int) -> list[dict[str, Any]]:
 
 
 def command_line(quick: bool, turns: int) -> list[dict[str, Any]]:
-    """Row 8."""
-    script = Path(sys.executable).with_name("firststep")
-    commands = {"--help": (["--help"], 0.25), "predict": (["predict", "-q"], 0.6)}
+    """Row 8: as an installed package starts, whose modules are compiled."""
+    first = "import firststep as f; f.predict(f.Problem('relu', 'h1 + h2/sqrt(2)'), f.Sizes(1000, 500, 750), [0, 5])"
+    commands = {
+        "firststep --help": (["-m", "firststep", "--help"], 0.1),
+        "firststep predict": (["-m", "firststep", "predict", "-q"], 0.3),
+        "import firststep and a first predict in Python": (["-c", first], 0.5),
+    }
+    with tempfile.TemporaryDirectory() as compiled:
+        environment = os.environ | {"PYTHONPYCACHEPREFIX": compiled}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
-    def call(arguments: list[str]) -> None:
-        subprocess.run([script, *arguments], capture_output=True, check=True)
+        def call(arguments: list[str]) -> None:
+            subprocess.run([sys.executable, *arguments], capture_output=True, check=True, env=environment)
 
-    for arguments, _ in commands.values():
-        call(arguments)
-    times = alternating(
-        {name: lambda a=arguments: call(a) for name, (arguments, _) in commands.items()}, 3 * turns
-    )
-    return [
-        {"row": 8, "what": f"firststep {name}, wall", **spread([t[0] for t in times[name]]), "unit": "s", "goal": -goal}
-        for name, (_, goal) in commands.items()
-    ]  # fmt: skip
+        for arguments, _ in commands.values():
+            call(arguments)
+        times = alternating(
+            {name: lambda a=arguments: call(a) for name, (arguments, _) in commands.items()}, 3 * turns
+        )
+    rows = []
+    for name, (_, goal) in commands.items():
+        seconds = statistics.median(t[1] for t in times[name])
+        found = spread([t[0] for t in times[name]])
+        rows.append(
+            {"row": 8, "what": f"{name}, wall", **found, "unit": f"s ({seconds:.2f} of CPU)", "goal": -goal}
+        )
+    return rows
 
 
 ROWS: dict[str, Callable[[bool, int], list[dict[str, Any]]]] = {
@@ -427,6 +488,7 @@ ROWS: dict[str, Callable[[bool, int], list[dict[str, Any]]]] = {
     "6": theories,
     "7": storage,
     "8": command_line,
+    "9": small,
 }
 
 

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from small_experiment import TEXT, numbers
 
 from firststep.experiment import ExperimentError, expand, parse, plan, run
 from firststep.experiment.execution import (
+    Answers,
     DisconnectedError,
     ExecutorBackend,
     Failure,
     InProcessBackend,
     LocalBackend,
     _judged,
+    answers,
     compute_alike,
     execute,
     worker_version,
@@ -82,7 +85,7 @@ def outcome_of(tasks: list[Task], backend: Any) -> tuple[dict[int, Finished], di
         execute(
             tasks,
             backend,
-            done=lambda task, result: done.update({task.spec["replica"]: result}),
+            done=lambda found: done.update({task.spec["replica"]: result for task, result in found}),
             failed=lambda task, error: failed.update(
                 {task.spec["replica"]: f"{type(error).__name__}: {error}"}
             ),
@@ -162,9 +165,9 @@ def test_a_worker_of_another_version_computes_nothing() -> None:
     (task, *_) = some_tasks(1)
     called: list[Task] = []
     with pytest.raises(RuntimeError, match=r"the driver 9\.9: install the same"):
-        compute_alike(called.append, ("9.9", {}), task)  # type: ignore[arg-type]
+        compute_alike(called.append, ("9.9", {}), [task])  # type: ignore[arg-type]
     assert called == []
-    found = compute_alike(compute, worker_version(), task)
+    (found,) = compute_alike(compute, worker_version(), [task])
     assert isinstance(found, Finished)
     assert found.measured["test_error"].shape == (3, 2)
 
@@ -174,18 +177,19 @@ class Cut:
 
     fragile = False
     patience = 1
+    together = 0.0
     workers = 2
 
     def __init__(self, losses: int) -> None:
         self.losses, self.inner = losses, InProcessBackend()
 
-    def submit(self, task: Task) -> "Future[Finished]":
-        if task.spec["replica"] == 0 and self.losses:
+    def submit(self, tasks: Sequence[Task]) -> "Future[Answers]":
+        if tasks[0].spec["replica"] == 0 and self.losses:
             self.losses -= 1
-            future: Future[Finished] = Future()
+            future: Future[Answers] = Future()
             future.set_exception(DisconnectedError("in <TCP local=…>: Stream is closed"))
             return future
-        return self.inner.submit(task)
+        return self.inner.submit(tasks)
 
     def renew(self, alone: bool) -> None:
         assert not alone, "nobody is suspected"
@@ -216,9 +220,107 @@ def test_what_dask_raises_is_told_from_what_a_task_raises(poison: Any) -> None:
     assert isinstance(_judged(ModuleNotFoundError("poisonous")), ModuleNotFoundError)
     # A task's own error of the system comes back as what it is, not as a lost connection.
     tasks = some_tasks(2)
-    found = compute_alike(poison.error, worker_version(), tasks[1])
+    alone, found = compute_alike(poison.error, worker_version(), tasks)
+    assert isinstance(alone, Finished)
     assert isinstance(found, Failure)
     assert str(found.error) == "nothing left"
+
+
+class Counting:
+    """A backend that notes what is sent together; the way to its workers may be lost once."""
+
+    fragile = False
+    patience = 1
+    workers = 1
+
+    def __init__(self, together: float, function: Any = compute, loses: int = -1) -> None:
+        self.together, self.function, self.loses = together, function, loses
+        self.sent: list[list[Task]] = []
+
+    def submit(self, tasks: Sequence[Task]) -> "Future[Answers]":
+        self.sent.append(list(tasks))
+        future: Future[Answers] = Future()
+        if len(self.sent) - 1 == self.loses:
+            future.set_exception(DisconnectedError("gone"))
+        else:
+            future.set_result(answers(self.function, tasks))
+        return future
+
+    def renew(self, alone: bool) -> None:
+        pass
+
+    def close(self, now: bool) -> None:
+        pass
+
+
+def slow_and_quick(task: Task) -> Finished:
+    """An answer that says how long it took: replicas from 100 on are ten times as quick."""
+    return Finished(None, 0.01 if task.spec["replica"] >= 100 else 0.1, {})
+
+
+def test_quick_tasks_go_together_and_slow_ones_alone() -> None:
+    quick = Counting(0.05, slow_and_quick)
+    tasks = some_tasks(130)
+    done, failed = outcome_of(tasks[100:], quick)
+    assert (len(done), failed) == (30, {})
+    sizes = [len(some) for some in quick.sent]
+    # Two are under way before anything is known.
+    assert sizes == [1, 1, 5, 5, 5, 5, 5, 3]
+    slow = Counting(0.05, slow_and_quick)
+    outcome_of(tasks[:10], slow)
+    assert [len(some) for some in slow.sent] == [1] * 10
+    never = Counting(0.0, slow_and_quick)
+    outcome_of(tasks[100:110], never)
+    assert [len(some) for some in never.sent] == [1] * 10
+
+
+def test_only_tasks_of_one_kind_go_together_and_none_is_forgotten() -> None:
+    tasks = some_tasks(130)[100:]
+    other = [replace(task, ridges=(*task.ridges, 7.0)) for task in tasks[10:20]]
+    mixed = [*tasks[:10], *other, *tasks[20:]]
+    backend = Counting(0.05, slow_and_quick, loses=3)
+    done, failed = outcome_of(mixed, backend)
+    assert (len(done), failed) == (30, {})
+    assert all(len({task.work for task in some}) == 1 for some in backend.sent)
+    assert max(map(len, backend.sent)) == 5
+
+
+def test_a_task_that_fails_spares_those_sent_with_it(poison: Any) -> None:
+    backend = Counting(1e9, poison.error)
+    tasks = some_tasks(6)
+    done, failed = outcome_of([*tasks[2:], tasks[1], tasks[0]], backend)
+    assert any(tasks[1] in some and len(some) > 1 for some in backend.sent)
+    assert sorted(done) == [0, 2, 3, 4, 5]
+    assert failed == {1: "ZeroDivisionError: nothing left"}
+
+
+def test_what_another_run_holds_is_not_sent() -> None:
+    backend, done = Counting(1e9), []
+    tasks = some_tasks(4)
+    execute(
+        tasks,
+        backend,
+        done=lambda found: done.extend(task for task, _ in found),
+        failed=lambda task, error: None,
+        claimed=lambda some: [task for task in some if task.spec["replica"] != 2],
+    )
+    assert sorted(task.spec["replica"] for task in done) == [0, 1, 3]
+
+
+def test_theories_on_an_executor_are_those_of_the_driver() -> None:
+    text = (
+        TEXT.partition("[simulation]")[0] + '[[theory]]\nname = "unified"\n[[theory]]\nname = "staircase"\n'
+    )
+    experiment = parse(text)
+    with open_store(None) as here, open_store(None) as there, ThreadPoolExecutor(2) as executor:
+        run(experiment, here)
+        run(experiment, there, executor=executor)
+        assert here.count() > 0
+        key = lambda row: json.dumps(row, sort_keys=True)  # noqa: E731
+        assert sorted(map(key, here.rows())) == sorted(map(key, there.rows()))
+        # And nothing is computed again.
+        run(experiment, there, executor=None)
+        assert there.count() == here.count()
 
 
 # The driver dies, or is stopped.

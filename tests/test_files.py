@@ -80,7 +80,7 @@ def test_a_full_disk_leaves_the_old_file_and_is_told(name: str, store: Path, tmp
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))\n"
         f"main(['export', {str(target)!r}, '--store', {str(store)!r}])\n"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    found = subprocess.run([sys.executable, "-B", "-c", script], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stderr) == (1, f"Error: {target} cannot be written: File too large\n")
     assert target.read_text() == "old"
     assert not list(tmp_path.glob(".rows*"))

@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from firststep.store import Store, StoreError, dataset, file, migrate, open_store, subject_key
+from firststep.store import Entry, Store, StoreError, dataset, file, migrate, open_store, subject_key
 
 SPEC: dict[str, Any] = {
     "source": "simulation",
@@ -153,6 +154,20 @@ def test_the_latest_text_of_an_experiment_counts_and_stands_last(store: Store) -
         ("b", "other"),
         ("a", "second"),
     ]
+
+
+def test_entries_are_written_together_or_not_at_all(store: Store) -> None:
+    good = [
+        Entry({"source": "simulation", "replica": i}, {"network": {"x": 1.0}}, [1.0], [0.1]) for i in (0, 1)
+    ]
+    with pytest.raises(ValueError, match="step_sizes must be finite"):
+        store.add_all([*good, replace(good[0], step_sizes=[float("nan")])])
+    assert store.count() == 0
+    with pytest.raises(KeyError):
+        store.add_all([*good, replace(good[0], spec={"replica": 2})])
+    assert store.count() == 0
+    assert store.add_all(good) == 2
+    assert store.add_all([*good, replace(good[0], ridges=[0.2])]) == 1
 
 
 def test_a_claim_is_kept_by_its_owner(store: Store) -> None:
@@ -431,6 +446,7 @@ def test_a_claim_of_a_live_process_is_respected_and_of_a_dead_one_not(tmp_path: 
     assert other.stdout.readline() == "True\n"
     with open_store(path) as store:
         assert not store.claim("task")
+        assert store.claim_all(["task", "another"]) == {"another"}
         assert store.active_runs() == [other.pid, os.getpid()]
         other.send_signal(signal.SIGKILL)
         other.communicate()

@@ -296,6 +296,7 @@ def _quadratic_forms(readouts: Array, neurons: Neurons, scaled: ScaledActivation
     return result
 
 
+@lru_cache(maxsize=64)
 def _stride(activation: Function) -> int:
     """Distance between the degrees of most of the activation's terms."""
     return _used(activation.hermite(9)[:, None]).chain.step
@@ -356,6 +357,12 @@ def _cosines(overlaps: Array, scales: Array) -> Array:
     return cast(Array, np.clip(overlaps * _inverses(scales), -1.0, 1.0))
 
 
+@lru_cache(maxsize=64)
+def _teacher_series(teacher: Function, count: int) -> Array:
+    """Normalised Hermite coefficients of a teacher of one direction."""
+    return np.asarray(teacher.hermite_of_scaled([1.0], count)[0])
+
+
 def _cross_moments(scaled: ScaledActivation, teacher: Function, cosines: Array) -> Array:
     """k_j = E[s(t) sigma(w_j x)] for a teacher of one direction."""
     degree = _degree(teacher)
@@ -363,8 +370,8 @@ def _cross_moments(scaled: ScaledActivation, teacher: Function, cosines: Array) 
         return _teacher_moments(scaled.activation, teacher, scaled.scales, cosines)
     largest = float(np.max(np.abs(cosines)))
     series = _enough_series(scaled, largest) if degree is None else scaled.series(degree + 1).T
-    known = teacher.hermite_of_scaled([1.0], len(series))[0]
-    return cast(Array, known @ (series * cosines ** np.arange(len(series))[:, None]))
+    known = _teacher_series(teacher, len(series))
+    return known @ (series * cosines ** np.arange(len(series))[:, None])
 
 
 def _several_moments(scaled: ScaledActivation, teacher: MultiFunction, cosines: Array) -> Array:

@@ -63,11 +63,12 @@ class ScaledActivation:
         """Powers of 2, the scales between each and the next, and the Chebyshev polynomials at their places."""
         logarithms = np.log2(self.scales)
         octaves = np.floor(logarithms).astype(int)
+        # One recursion for all scales, each at its place in its own octave.
+        polynomials = np.polynomial.chebyshev.chebvander(2 * (logarithms - octaves) - 1, OCTAVE_DEGREE).T
         found = []
-        for octave in np.unique(octaves):
+        for octave in sorted({*octaves.tolist()}):
             inside = octaves == octave
-            places = 2 * (logarithms[inside] - octave) - 1
-            found.append((int(octave), inside, np.polynomial.chebyshev.chebvander(places, OCTAVE_DEGREE)))
+            found.append((octave, inside, np.compress(inside, polynomials, axis=1).T))
         return found
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -68,7 +67,7 @@ def written(target: Place, inputs: Iterable[Place] = ()) -> Iterator[Path]:
         return
     remove_old_drafts(path)
     # The end of the name stays: some writers choose their format by it.
-    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}{path.suffix}")
+    draft = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}{path.suffix}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         if path.exists():

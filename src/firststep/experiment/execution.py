@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -40,6 +40,10 @@ WAIT_SECONDS = 0.2
 COUNT_SECONDS = 2.0
 # In which a cluster must hand out a finished result, or say how many workers it has.
 RESULT_SECONDS = 20.0
+# Quick tasks of one kind are sent together, for so much work and no more of them: beside a network the way there and
+# back must be short. What was under way when the driver died is lost.
+NEAR_SECONDS, FAR_SECONDS = 0.2, 1.0
+MOST_TOGETHER = 500
 
 logger = logging.getLogger("firststep")
 
@@ -52,6 +56,16 @@ class DisconnectedError(BrokenExecutor):
     """The way to the workers is gone, and what was under way with it: nothing that a task can be blamed for."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """What a task itself raised."""
+
+    error: Exception
+
+
+Answers = list[Finished | Failure]
+
+
 class Backend(Protocol):
     """An executor with what the driver must know besides."""
 
@@ -59,13 +73,15 @@ class Backend(Protocol):
     fragile: bool
     # Losses of a task alone in the pool after which it is given up.
     patience: int
+    # Seconds of work that are sent at once, where tasks are shorter; 0 sends every task by itself.
+    together: float
 
     @property
     def workers(self) -> int:
-        """Tasks that can run at the same time."""
+        """Bundles of tasks that can run at the same time."""
 
-    def submit(self, task: Task) -> "Future[Finished]":
-        """Start a task."""
+    def submit(self, tasks: Sequence[Task]) -> "Future[Answers]":
+        """Start some tasks, one after the other on one worker; their answers come in the same order."""
 
     def renew(self, alone: bool) -> None:
         """Replace what broke: for one task at a time, or again for all."""
@@ -79,24 +95,25 @@ class LocalBackend:
 
     fragile = True
     patience = MOST_DEATHS
+    together = NEAR_SECONDS
 
     def __init__(self, workers: int, function: Callable[[Task], Finished] = compute) -> None:
         self.workers, self.function = workers, function
         self._size = workers
         self._pool: ProcessPoolExecutor | None = None
 
-    def submit(self, task: Task) -> "Future[Finished]":
-        """Start a task; processes are started with the first."""
+    def submit(self, tasks: Sequence[Task]) -> "Future[Answers]":
+        """Start tasks; processes are started with the first."""
         with worker_environment():
             if self._pool is not None:
                 try:
-                    return self._pool.submit(self.function, task)
+                    return self._pool.submit(answers, self.function, tasks)
                 except BrokenExecutor:
                     # What was under way in it learns of that by itself.
                     self.close(now=True)
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._size, mp_context=context, initializer=start_worker)
-            return self._pool.submit(self.function, task)
+            return self._pool.submit(answers, self.function, tasks)
 
     def renew(self, alone: bool) -> None:
         """Replace the pool, by a process for one task at a time or by all of them."""
@@ -139,20 +156,18 @@ class InProcessBackend:
 
     fragile = False
     patience = 1
+    together = 0.0
     workers = 1
 
     def __init__(self, guard: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self.guard = guard
 
-    def submit(self, task: Task) -> "Future[Finished]":
-        """Run a task now."""
-        future: Future[Finished] = Future()
-        try:
-            with self.guard():
-                found = compute(task)
-            future.set_result(found)
-        except Exception as error:
-            future.set_exception(error)
+    def submit(self, tasks: Sequence[Task]) -> "Future[Answers]":
+        """Run tasks now."""
+        future: Future[Answers] = Future()
+        with self.guard():
+            found = answers(compute, tasks)
+        future.set_result(found)
         return future
 
     def renew(self, alone: bool) -> None:
@@ -167,15 +182,16 @@ class ExecutorBackend:
 
     fragile = True
     patience = 1
+    together = NEAR_SECONDS
 
     def __init__(
         self, executor: Executor, workers: int = 1, function: Callable[[Task], Finished] = compute
     ) -> None:
         self.executor, self.workers, self.function = executor, workers, function
 
-    def submit(self, task: Task) -> "Future[Finished]":
-        """Start a task."""
-        return self.executor.submit(self.function, task)
+    def submit(self, tasks: Sequence[Task]) -> "Future[Answers]":
+        """Start tasks."""
+        return self.executor.submit(answers, self.function, tasks)
 
     def renew(self, alone: bool) -> None:
         """Raise, since the executor is not ours to replace."""
@@ -194,6 +210,7 @@ class DaskBackend:
 
     fragile = False
     patience = 1
+    together = FAR_SECONDS
 
     def __init__(
         self,
@@ -257,12 +274,12 @@ class DaskBackend:
             "stored: start it again, and run the same command to go on"
         )
 
-    def submit(self, task: Task) -> "Future[Finished]":
-        """Start a task.
+    def submit(self, tasks: Sequence[Task]) -> "Future[Answers]":
+        """Start tasks.
 
         Not through Dask's own executor: that never resolves a future whose result was lost with its worker.
         """
-        future: Future[Finished] = Future()
+        future: Future[Answers] = Future()
 
         def deliver(remote: Any) -> None:
             try:
@@ -271,14 +288,11 @@ class DaskBackend:
             except BaseException as error:
                 future.set_exception(_judged(error))
             else:
-                if isinstance(result, Failure):
-                    future.set_exception(result.error)
-                else:
-                    future.set_result(result)
+                future.set_result(result)
 
         here = worker_version()
         try:
-            sent = self._client.submit(compute_alike, self.function, here, task, pure=False)
+            sent = self._client.submit(compute_alike, self.function, here, tasks, pure=False)
         except Exception as error:
             raise self._gone() from error
         sent.add_done_callback(deliver)
@@ -333,24 +347,26 @@ def _judged(error: BaseException) -> BaseException:
     return error
 
 
-@dataclass(frozen=True)
-class Failure:
-    """What a task itself raised."""
-
-    error: Exception
-
-
 def worker_version() -> tuple[str, dict[str, int]]:
     """Version of the package where this runs."""
     return __version__, NUMBERS_VERSION
 
 
 def compute_alike(
-    function: Callable[[Task], Finished], wanted: tuple[str, dict[str, int]], task: Task
-) -> Finished | Failure:
-    """Run a task, unless this worker came late with another version than the driver's."""
+    function: Callable[[Task], Finished], wanted: tuple[str, dict[str, int]], tasks: Sequence[Task]
+) -> Answers:
+    """Run tasks, unless this worker came late with another version than the driver's."""
     if worker_version() != wanted:
         raise RuntimeError(f"a worker has firststep {__version__}, the driver {wanted[0]}: install the same")
+    return answers(function, tasks)
+
+
+def answers(function: Callable[[Task], Finished], tasks: Sequence[Task]) -> Answers:
+    """What each of the tasks gives, or what it raised, on the worker."""
+    return [_answer(function, task) for task in tasks]
+
+
+def _answer(function: Callable[[Task], Finished], task: Task) -> Finished | Failure:
     try:
         return function(task)
     except Exception as error:
@@ -393,23 +409,24 @@ def execute(
     tasks: Iterable[Task | None],
     backend: Backend,
     *,
-    done: Callable[[Task, Finished], None],
+    done: Callable[[Sequence[tuple[Task, Finished]]], None],
     failed: Callable[[Task, BaseException], None],
+    claimed: Callable[[Sequence[Task]], Sequence[Task]] = lambda tasks: tasks,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run tasks until all are done or failed, or until `stopped` says so.
 
-    When a worker dies, what was under way is run again, one task at a time, until it is known which of them
+    Quick tasks of one kind go together, and so come back; `claimed` says which of those that are about to be sent may
+    be. When a worker dies, what was under way is run again, one task at a time, until it is known which of them
     ends its worker; that one has failed after `MOST_DEATHS` deaths, and the others go on. None among the
     tasks means that there is nothing to start just now.
     """
-    queue = iter(tasks)
+    queue = _Queue(iter(tasks), backend.together, stopped)
     suspects: deque[Task] = deque()
-    again: deque[Task] = deque()
     trials = _Trials(backend, failed)
-    pending: dict[Future[Finished], Task] = {}
-    more, isolated = True, False
-    while more or suspects or again or pending:
+    pending: dict[Future[Answers], Sequence[Task]] = {}
+    isolated = False
+    while queue.left or suspects or pending:
         if stopped():
             for future in pending:
                 future.cancel()
@@ -421,57 +438,110 @@ def execute(
             isolated = False
         if suspects:
             if not pending:
-                suspect = suspects.popleft()
+                suspect = [suspects.popleft()]
                 pending[backend.submit(suspect)] = suspect
         elif not isolated:
-            while (more or again) and len(pending) < capacity:
-                task = again.popleft() if again else next(queue, _END)
-                if task is _END:
-                    more = False
-                    break
-                if task is None or stopped():
-                    break
-                assert isinstance(task, Task)
-                pending[backend.submit(task)] = task
+            while len(pending) < capacity and (bundle := queue.bundle()):
+                mine = claimed(bundle)
+                if mine:
+                    pending[backend.submit(mine)] = mine
         if not pending:
-            time.sleep(WAIT_SECONDS if more else 0)
+            time.sleep(WAIT_SECONDS if queue.more else 0)
             continue
-        alone = len(pending) == 1
+        alone = len(pending) == 1 and len(next(iter(pending.values()))) == 1
         finished, _ = wait(pending, timeout=WAIT_SECONDS, return_when=FIRST_COMPLETED)
-        lost, cut = _settled([(pending.pop(future), future) for future in finished], done, failed)
+        lost, cut, found = _settled([(pending.pop(future), future) for future in finished], failed)
+        if found:
+            queue.learn(found)
+            done(found)
         if cut:
-            again += trials.after_cut(cut)
+            queue.again += trials.after_cut(cut)
         if lost:
             if backend.fragile:
                 # The others break with it a moment later.
-                lost += list(pending.values())
+                lost += [task for some in pending.values() for task in some]
                 pending.clear()
             suspects += trials.after_death(lost, alone)
             isolated = True
 
 
-_END = object()
+class _Queue:
+    """Tasks in the bundles in which they are sent: as many of one kind as make up some seconds of work."""
+
+    def __init__(self, tasks: Iterator[Task | None], seconds: float, stopped: Callable[[], bool]) -> None:
+        self.tasks, self.seconds, self.stopped = tasks, seconds, stopped
+        # Tasks that are to be sent again.
+        self.again: deque[Task] = deque()
+        self.more = True
+        self._next: Task | None = None
+        self._known: dict[tuple[Any, ...], float] = {}
+
+    @property
+    def left(self) -> bool:
+        """Whether there may be more to start."""
+        return self.more or bool(self.again) or self._next is not None
+
+    def bundle(self) -> list[Task]:
+        """Tasks for one worker; none where there is nothing to start just now."""
+        found: list[Task] = []
+        size = 1
+        while len(found) < size and (task := self._taken()) is not None:
+            if found and task.work != found[0].work:
+                self._next = task
+                break
+            found.append(task)
+            spent = self._known.get(task.work)
+            if spent is not None and self.seconds:
+                size = min(MOST_TOGETHER, max(1, int(self.seconds / max(spent, 1e-9))))
+        return found
+
+    def _taken(self) -> Task | None:
+        if self._next is not None:
+            task, self._next = self._next, None
+            return task
+        if self.again:
+            return self.again.popleft()
+        if not self.more or self.stopped():
+            return None
+        try:
+            return next(self.tasks)
+        except StopIteration:
+            self.more = False
+            return None
+
+    def learn(self, found: Sequence[tuple[Task, Finished]]) -> None:
+        """Take note of how long tasks took."""
+        for task, finished in found:
+            before = self._known.get(task.work, finished.seconds)
+            # The first ones on a worker import and fill caches.
+            self._known[task.work] = min(finished.seconds, 0.7 * before + 0.3 * finished.seconds)
 
 
 def _settled(
-    finished: Iterable[tuple[Task, Future[Finished]]],
-    done: Callable[[Task, Finished], None],
+    finished: Iterable[tuple[Sequence[Task], Future[Answers]]],
     failed: Callable[[Task, BaseException], None],
-) -> tuple[list[Task], list[Task]]:
-    """Report what ended well or failed; tasks whose worker died, and those whose connection was lost."""
-    lost, cut = [], []
-    for task, future in finished:
+) -> tuple[list[Task], list[Task], list[tuple[Task, Finished]]]:
+    """Report what failed; tasks whose worker died, those whose connection was lost, and what is done."""
+    lost: list[Task] = []
+    cut: list[Task] = []
+    found: list[tuple[Task, Finished]] = []
+    for tasks, future in finished:
         try:
-            result = future.result()
+            results = future.result()
         except DisconnectedError:
-            cut.append(task)
+            cut += tasks
         except BrokenExecutor:
-            lost.append(task)
+            lost += tasks
         except Exception as error:
-            failed(task, error)
+            for task in tasks:
+                failed(task, error)
         else:
-            done(task, result)
-    return lost, cut
+            for task, result in zip(tasks, results, strict=True):
+                if isinstance(result, Failure):
+                    failed(task, result.error)
+                else:
+                    found.append((task, result))
+    return lost, cut, found
 
 
 class _Trials:

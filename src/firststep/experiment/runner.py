@@ -3,12 +3,12 @@
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,10 @@ from firststep.experiment.points import (
 )
 from firststep.experiment.results import Results, collect, replicas_wanted
 from firststep.experiment.schema import Experiment, SimulationSection, SpectraSection, TheorySection
-from firststep.experiment.work import MARKS, Finished, Task, later_steps, provenance
-from firststep.results import Outcome
-from firststep.setting import OutsideTheoryWarning, Sizes
+from firststep.experiment.work import MARKS, THEORY, Finished, Task, compute, provenance, solved
+from firststep.setting import Sizes
 from firststep.simulate import estimate_memory, replica_work
-from firststep.store import Store, subject_key
-from firststep.theory import predict
+from firststep.store import Entry, Store, subject_key
 
 # Below so many floating-point operations, starting processes costs more than it saves.
 SMALL_WORK = 3e9
@@ -299,8 +297,11 @@ def _survey_theory(experiment: Experiment, store: Store) -> TheorySurvey:
             cell, pairs = hardest
             steps, ridges = max(grids(pairs), key=lambda grid: len(grid[0]) * len(grid[1]))
             steps = steps[:: max(1, len(steps) // SAMPLED_STEPS)]
-            sample = partial(_solved, cell, theory, steps, ridges[:SAMPLED_RIDGES])
-            found.samples.append((sample, len(steps) * len(ridges[:SAMPLED_RIDGES]), lacking))
+            spec = theory_spec(cell, theory.name, theory.options)
+            some = ridges[:SAMPLED_RIDGES]
+            task = Task(spec, cell.problem, cell.sizes, steps, some, (), THEORY, cell.next_steps)
+            sample = partial(solved, task)
+            found.samples.append((sample, task.count, lacking))
         found.lacking += lacking
     _survey_spectra(experiment, store, found)
     return found
@@ -405,11 +406,10 @@ def run(
     with suppress(_Stop), signals.noted():
         state = Progress()
         show = progress or (lambda _: None)
-        _predict_all(experiment, store, state, show, signals)
+        place = _Place(jobs, scheduler, executor)
+        _predict_all(experiment, store, state, show, signals, place)
         _predict_spectra(experiment, store, signals)
-        _simulate_all(
-            experiment, store, state, show, signals, _Place(jobs, scheduler, executor), retry_failed
-        )
+        _simulate_all(experiment, store, state, show, signals, place, retry_failed)
     store.check_place()
     if signals.number is not None:
         raise Interrupted(signals.number)
@@ -417,43 +417,84 @@ def run(
 
 
 def _predict_all(
-    experiment: Experiment, store: Store, state: Progress, show: Callable[[Progress], None], signals: Signals
+    experiment: Experiment,
+    store: Store,
+    state: Progress,
+    show: Callable[[Progress], None],
+    signals: Signals,
+    place: "_Place",
 ) -> None:
-    """Theories are quick: the driver computes them itself."""
+    """Theories are quick: the driver computes them itself, unless there is a cluster or an executor to do it."""
     for theory in experiment.theory:
         with signals.computing():
             cells = theory_cells(experiment, theory)
-        for cell in cells:
+        tasks = _theory_tasks(store, theory, cells)
+        if place.elsewhere:
+            _predict_elsewhere(theory, tasks, store, state, show, signals, place)
+            continue
+        failed: set[str] = set()
+        for task in tasks:
             if signals:
                 return
-            spec = theory_spec(cell, theory.name, theory.options)
-            there = store.present(spec, "theory")
-            lacking = [pair for pair in dict.fromkeys(cell.pairs) if pair not in there]
-            if not lacking:
+            if task.key in failed:
                 continue
             state.what = f"{theory.name} theory"
             show(state)
-            task = subject_key(spec)
             try:
-                for steps, ridges in grids(lacking):
-                    started = time.perf_counter()
-                    with signals.computing():
-                        outcome = _solved(cell, theory, steps, ridges)
-                    seconds = time.perf_counter() - started
-                    store.add(
-                        spec,
-                        "theory",
-                        steps,
-                        ridges,
-                        outcome.values,
-                        provenance=provenance(),
-                        seconds=seconds,
-                    )
+                with signals.computing():
+                    finished = compute(task)
             except (ArithmeticError, RuntimeError, ValueError, TypeError) as error:
-                label = f"{theory.name} theory of {cell.name}"
-                store.fail(task, label, f"{type(error).__name__}: {error}")
+                store.fail(task.key, task.label, f"{type(error).__name__}: {error}")
+                failed.add(task.key)
             else:
-                store.forgive([task])
+                store.add_all([written(task, finished)])
+                store.forgive([task.key])
+
+
+def _theory_tasks(store: Store, theory: TheorySection, cells: Sequence[Cell]) -> Iterator[Task]:
+    """What the store lacks of a theory, a task for each grid."""
+    for cell in cells:
+        spec = theory_spec(cell, theory.name, theory.options)
+        there = store.present(spec, "theory")
+        lacking = [pair for pair in dict.fromkeys(cell.pairs) if pair not in there]
+        for steps, ridges in grids(lacking):
+            yield Task(spec, cell.problem, cell.sizes, steps, ridges, (), THEORY, cell.next_steps)
+
+
+def _predict_elsewhere(
+    theory: TheorySection,
+    tasks: Iterator[Task],
+    store: Store,
+    state: Progress,
+    show: Callable[[Progress], None],
+    signals: Signals,
+    place: "_Place",
+) -> None:
+    """A theory's tasks on the workers of the draws."""
+    first = next(tasks, None)
+    if first is None:
+        return
+    state.what = f"{theory.name} theory"
+    show(state)
+    backend, interrupted = place.open(Survey(), signals), True
+    try:
+        _Round(store, backend, state, show, signals, set()).run(_guarded(chain([first], tasks), signals))
+        interrupted = bool(signals)
+    finally:
+        backend.close(now=interrupted)
+
+
+def written(task: Task, finished: Finished) -> Entry:
+    """What a finished task adds to the store."""
+    return Entry(
+        task.spec,
+        finished.tables,
+        task.step_sizes,
+        task.ridges,
+        arrays=finished.arrays,
+        provenance=finished.provenance,
+        seconds=finished.seconds,
+    )
 
 
 def _predict_spectra(experiment: Experiment, store: Store, signals: Signals) -> None:
@@ -496,23 +537,6 @@ def _predict_spectra(experiment: Experiment, store: Store, signals: Signals) -> 
                 store.forgive([task])
 
 
-def _solved(cell: Cell, theory: TheorySection, steps: Sequence[float], ridges: Sequence[float]) -> Outcome:
-    """A theory's answer on a grid."""
-    with warnings.catch_warnings():
-        # The outcome's notes say the same, and the report shows them.
-        warnings.simplefilter("ignore", OutsideTheoryWarning)
-        return predict(
-            cell.problem,
-            cell.sizes,
-            np.array(steps),
-            np.array(ridges),
-            theory=theory.name,
-            baselines=True,
-            **later_steps(cell.next_steps),
-            **theory.options,
-        )
-
-
 @dataclass(frozen=True)
 class _Place:
     """Where to compute."""
@@ -520,6 +544,11 @@ class _Place:
     jobs: int | None
     scheduler: str | None
     executor: Executor | None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether there are workers that this run did not start."""
+        return self.executor is not None or self.scheduler is not None
 
     def open(self, found: Survey, signals: Signals) -> Backend:
         """The backend for what is to do."""
@@ -588,6 +617,8 @@ class _Round:
     signals: Signals
     leave: set[str]
     offers: int = 0
+    # Tasks that other runs are at.
+    held: list[Task] = field(default_factory=list)
 
     def run(self, tasks: Iterator[Task]) -> int:
         """Draw, write and note failures; the number of tasks that there were."""
@@ -596,22 +627,22 @@ class _Round:
             self.backend,
             done=self._write,
             failed=self._give_up,
+            claimed=self._claimed,
             stopped=lambda: bool(self.signals),
         )
         return self.offers
 
-    def _write(self, task: Task, finished: Finished) -> None:
-        self.store.add_parts(
-            task.spec,
-            finished.measured.tables() if finished.measured is not None else {},
-            task.step_sizes,
-            task.ridges,
-            arrays=finished.arrays,
-            provenance=finished.provenance,
-            seconds=finished.seconds,
-        )
-        self.state.done += task.count
+    def _write(self, found: Sequence[tuple[Task, Finished]]) -> None:
+        """Write what came together in one transaction."""
+        self.store.add_all([written(task, finished) for task, finished in found])
+        self.state.done += sum(task.count for task, _ in found)
         self.show(self.state)
+
+    def _claimed(self, tasks: Sequence[Task]) -> list[Task]:
+        """Those of the tasks that no other run is at; the others are held."""
+        free = self.store.claim_all([task.key for task in tasks])
+        self.held += [task for task in tasks if task.key not in free]
+        return [task for task in tasks if task.key in free]
 
     def _give_up(self, task: Task, error: BaseException) -> None:
         self.store.fail(task.key, task.label, f"{type(error).__name__}: {error}")
@@ -620,18 +651,16 @@ class _Round:
         self.show(self.state)
 
     def _offered(self, tasks: Iterator[Task]) -> Iterator[Task | None]:
-        """Tasks that no other run is at; then theirs, in case they are not finished, or None to wait."""
-        held = []
+        """All tasks; then those that other runs hold, in case they are not finished, or None to wait."""
         known = self.store.failures()
         for task in tasks:
             self.offers += 1
-            if task.key in known:
+            if known and known.pop(task.key, None) is not None:
                 self.store.forgive([task.key])
-            if self.store.claim(task.key):
-                yield task
-            else:
-                held.append(task)
-        waiting = time.monotonic()
+            yield task
+        # What was offered last is claimed before anyone looks at what others hold.
+        yield None
+        waiting, held = time.monotonic(), self.held
         while held and not self.signals:
             for task in list(held):
                 if _is_done(self.store, task) or task.key in self.store.failures():

@@ -2,6 +2,7 @@
 
 import platform
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,14 +12,16 @@ import numpy as np
 import scipy
 
 from firststep import __version__
-from firststep.results import Measured
+from firststep.results import Measured, Outcome
 from firststep.results.spectrum import STORED
-from firststep.setting import Problem, Sizes, stable_key
+from firststep.setting import OutsideTheoryWarning, Problem, Sizes, stable_key
 from firststep.simulate import run_replica
 from firststep.store import subject_key
 
 # Eigenvalues whose vectors are followed, and spikes of the approximations F_l.
 FOLLOWED = 4
+# Kind of a task that a theory solves, and the part under which its numbers are stored.
+THEORY = "theory"
 SPIKES = (0, 1, 2, 3)
 # The array whose presence says that a store has what a spectra's task computes.
 MARKS = {"distances": "distances", "features": STORED, "weights": STORED}
@@ -29,6 +32,11 @@ def described(problem: Problem, sizes: Sizes, next_steps: Sequence[float] = ()) 
     step = f" n0={sizes.n_step_samples:.12g}" if sizes.n_step_samples != sizes.n_samples else ""
     later = f", next steps {', '.join(f'{size:.6g}' for size in next_steps)}" if next_steps else ""
     return f"{problem.title}, n={sizes.n_samples:.12g} d={sizes.dim:.12g} N={sizes.width:.12g}{step}{later}"
+
+
+def theory_label(name: str, subject: str) -> str:
+    """A theory's task in words."""
+    return f"{name} theory of {subject}"
 
 
 def later_steps(next_steps: Sequence[float]) -> dict[str, Any]:
@@ -46,21 +54,34 @@ class Task:
     step_sizes: tuple[float, ...]
     ridges: tuple[float, ...]
     extras: tuple[str, ...]
-    # "errors", or what the spectra are of.
+    # "errors", "theory", or what the spectra are of.
     kind: str = "errors"
     next_steps: tuple[float, ...] = ()
 
     @property
     def key(self) -> str:
         """Stable name of the task, for claims and failures."""
+        if self.kind == THEORY:
+            # One for all grids of a cell, as a theory fails for the problem and not for a step.
+            return subject_key(self.spec)
         content = {"steps": self.step_sizes, "ridges": self.ridges, "extras": self.extras, "kind": self.kind}
         return stable_key({"subject": subject_key(self.spec), **content})
 
     @property
     def label(self) -> str:
         """The task in words."""
+        if self.kind == THEORY:
+            return theory_label(self.spec["source"], described(self.problem, self.sizes, self.next_steps))
         what = "replica" if self.kind == "errors" else f"spectrum of the {self.kind}, replica"
         return f"{what} {self.spec['replica']} of {described(self.problem, self.sizes, self.next_steps)}"
+
+    @property
+    def work(self) -> tuple[Any, ...]:
+        """What decides how long the task takes: those with the same take about equally long."""
+        shape = len(self.step_sizes), len(self.ridges), len(self.next_steps)
+        keys = [function.key for function in self.problem.functions.values()]
+        sizes = None if self.kind == THEORY else self.sizes
+        return (self.kind, self.spec["source"], sizes, shape, self.extras, self.spec.get("dtype"), *keys)
 
     @property
     def count(self) -> int:
@@ -76,12 +97,23 @@ class Finished:
     seconds: float
     provenance: dict[str, Any]
     arrays: dict[tuple[str, float], Any] = field(default_factory=dict)
+    predicted: Mapping[str, Any] | None = None
+
+    @property
+    def tables(self) -> Mapping[str, Mapping[str, Any]]:
+        """Numbers by part and name, as a store keeps them."""
+        if self.predicted is not None:
+            return {THEORY: self.predicted}
+        return self.measured.tables() if self.measured is not None else {}
 
 
 def compute(task: Task) -> Finished:
     """Run one task: all its step sizes and ridges on one draw, with one BLAS thread."""
     started = time.perf_counter()
     origin = provenance() | {"blas_threads": 1}
+    if task.kind == THEORY:
+        values = solved(task).values
+        return Finished(None, time.perf_counter() - started, provenance(), predicted=values)
     if task.kind != "errors":
         arrays = _spectra(task)
         return Finished(None, time.perf_counter() - started, origin, arrays)
@@ -100,6 +132,25 @@ def compute(task: Task) -> Finished:
         extras=task.extras,
     )
     return Finished(measured, time.perf_counter() - started, origin)
+
+
+def solved(task: Task) -> Outcome:
+    """A theory's answer on the task's grid."""
+    from firststep.theory import predict
+
+    with warnings.catch_warnings():
+        # The outcome's notes say the same, and the report shows them.
+        warnings.simplefilter("ignore", OutsideTheoryWarning)
+        return predict(
+            task.problem,
+            task.sizes,
+            np.array(task.step_sizes),
+            np.array(task.ridges),
+            theory=task.spec["source"],
+            baselines=True,
+            **later_steps(task.next_steps),
+            **task.spec["options"],
+        )
 
 
 def _spectra(task: Task) -> dict[tuple[str, float], Any]:

@@ -103,7 +103,7 @@ def _mesh_coefficients(shape: _Shape, mesh: _Mesh, scale: Array, count: int) -> 
     # Where every break is at 0 or there is none, scales within a factor of two share one rule.
     shared = all(k == 0 for k in shape.kinks)
     grain = np.exp2(np.ceil(np.log2(np.maximum(scale, 1.0)))) if shared else scale
-    for one in np.unique(grain):
+    for one in sorted({*grain.tolist()}):
         rows = np.flatnonzero(grain == one)
         nodes, weights = mesh.rule(shape.kinks, float(one))
         for first in range(0, nodes.size, 4096):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -153,7 +153,10 @@ class Function(Spelled):
     @property
     def mean(self) -> float:
         """E f(Z) of the function as it is before centring."""
-        return float(self._normalised(1)[0])
+        known = self._cache.get("mean")
+        if known is None:
+            known = self._cache["mean"] = float(self._normalised(1)[0])
+        return cast(float, known)
 
     @property
     def _offset(self) -> float:

@@ -64,6 +64,8 @@ def _each(call: Callable[[float], float], x: Array) -> Array:
 
 def _below(x: Array) -> Array:
     """Share of a standard Gaussian below x, with all digits far below 0 as well."""
+    if not x.any():
+        return np.full(x.shape, 0.5)
     return 0.5 * _each(math.erfc, x * -math.sqrt(0.5))
 
 
@@ -389,7 +391,7 @@ def _gentle_logistic(scale: Array, shift: Array, soft: bool) -> tuple[Array, Arr
     first, second = np.empty((scale.size, 4)), np.empty((scale.size, 3))
     direct = float(np.max(np.abs(shift) + reach * scale)) > 600
     sign = 1.0 if soft else -1.0
-    for count in np.unique(half):
+    for count in sorted({*half.tolist()}):
         nodes = np.linspace(-reach, reach, 2 * int(count) + 1)
         weights = _density(nodes) * (reach / count)
         columns = weights[:, None] * nodes[:, None] ** np.arange(4)

@@ -7,7 +7,6 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, ndtri, stdtr
 
 Array = NDArray[np.float64]
 
@@ -111,6 +110,8 @@ def student_p_values(distances: Array, degrees: float) -> Array:
     >>> print(student_p_values(np.array([3.18]), 3).round(3), student_p_values(np.array([3.18]), np.inf).round(4))
     [0.05] [0.0015]
     """
+    from scipy.special import stdtr
+
     with np.errstate(invalid="ignore"):
         return cast(Array, np.minimum(1.0, 2 * stdtr(degrees, -np.abs(distances))))
 
@@ -125,6 +126,8 @@ def normal_distances(distances: Array, degrees: float) -> Array:
     """
     if math.isinf(degrees):
         return distances
+    from scipy.special import ndtri
+
     sizes = np.abs(distances)
     with np.errstate(invalid="ignore"):
         found = np.minimum(sizes, -ndtri(student_p_values(distances, degrees) / 2))
@@ -201,6 +204,8 @@ def curve_agreement(samples: Array, predicted: Array, bars: Array | None = None)
     known = np.isfinite(predicted) & np.isfinite(samples).all(axis=0)
     if not known.any():
         return None
+    from scipy.special import ndtri
+
     samples, predicted = samples[:, known], predicted[known]
     share, directions, rest = _share_of_mean(samples - predicted)
     barred = p_value = _curve_p_value(samples - predicted, predicted)
@@ -251,4 +256,6 @@ def _share_of_mean(differences: Array) -> tuple[float, int, int]:
 
 def _tail(share: float, directions: int, rest: int) -> float:
     """Chance that the share is larger: it is a Beta variable."""
+    from scipy.special import betainc
+
     return float(betainc(rest / 2, directions / 2, 1 - share))

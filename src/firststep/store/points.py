@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from io import BytesIO
@@ -138,6 +138,39 @@ class Parts:
         points = self.points[part]
         grid = [[points[step, ridge] for ridge in ridges] for step in step_sizes]
         return {name: np.array([[x.get(name, math.nan) for x in row] for row in grid]) for name in grid[0][0]}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What `Store.add_all` writes of one subject; see `Store.add_parts`."""
+
+    spec: Mapping[str, Any]
+    parts: Mapping[str, Mapping[str, ArrayLike]]
+    step_sizes: ArrayLike
+    ridges: ArrayLike
+    arrays: Mapping[tuple[str, float], NDArray[Any]] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float | None = None
+
+    def records(self) -> list[tuple[str, float, float, str]]:
+        """Part, step size, ridge and numbers of each point."""
+        steps, penalties = _axis("step_sizes", self.step_sizes), _axis("ridges", self.ridges)
+        shape = (len(steps), len(penalties))
+        records = []
+        for part, values in self.parts.items():
+            columns = {
+                name: np.broadcast_to(np.asarray(value, dtype=float), shape) for name, value in values.items()
+            }
+            for i, j in np.ndindex(shape):
+                content = {name: _plain(float(column[i, j])) for name, column in columns.items()}
+                records.append(
+                    (part, float(steps[i]), float(penalties[j]), json.dumps(content, allow_nan=False))
+                )
+        return records
+
+    def blobs(self) -> list[tuple[str, float, bytes]]:
+        """Name, step size and bytes of each array."""
+        return [(name, float(step), _npy(array)) for (name, step), array in self.arrays.items()]
 
 
 class Store:
@@ -279,36 +312,36 @@ class Store:
         seconds: float | None = None,
     ) -> int:
         """Write several parts and arrays of a subject in one transaction; see `add`."""
-        steps, penalties = _axis("step_sizes", step_sizes), _axis("ridges", ridges)
-        shape = (len(steps), len(penalties))
-        written = _now()
-        records = []
-        for part, values in parts.items():
-            columns = {
-                name: np.broadcast_to(np.asarray(value, dtype=float), shape) for name, value in values.items()
-            }
-            for i, j in np.ndindex(shape):
-                content = {name: _plain(float(column[i, j])) for name, column in columns.items()}
-                records.append(
-                    (part, float(steps[i]), float(penalties[j]), json.dumps(content, allow_nan=False))
-                )
-        blobs = [(name, float(step), _npy(array)) for (name, step), array in (arrays or {}).items()]
+        return self.add_all([Entry(spec, parts, step_sizes, ridges, arrays or {}, provenance or {}, seconds)])
+
+    def add_all(self, entries: Sequence[Entry]) -> int:
+        """Write points of several subjects in one transaction: all of them or none; see `add`.
+
+        Examples
+        --------
+        >>> with open_store(None) as store:
+        ...     specs = ({"source": "simulation", "replica": i} for i in range(3))
+        ...     store.add_all([Entry(spec, {"network": {"test_error": 0.5}}, [1.0], [0.1]) for spec in specs])
+        3
+        """
+        ready = [(entry, entry.records(), entry.blobs()) for entry in entries]
+        written, new = _now(), 0
         with self._transaction() as cursor:
-            subject = _identified(
-                cursor, "subjects", subject_key(spec), source=spec["source"], spec=_text(spec)
-            )
-            origin = _identified(
-                cursor, "provenance", stable_key(provenance or {}), content=_text(provenance or {})
-            )
-            cursor.executemany(
-                "INSERT OR IGNORE INTO points VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(subject, *record, origin, seconds, written) for record in records],
-            )
-            new = cursor.rowcount
-            cursor.executemany(
-                "INSERT OR IGNORE INTO arrays VALUES (?, ?, ?, ?, ?, ?)",
-                [(subject, *blob, origin, written) for blob in blobs],
-            )
+            for entry, records, blobs in ready:
+                spec, provenance = entry.spec, entry.provenance
+                subject = _identified(
+                    cursor, "subjects", subject_key(spec), source=spec["source"], spec=_text(spec)
+                )
+                origin = _identified(cursor, "provenance", stable_key(provenance), content=_text(provenance))
+                cursor.executemany(
+                    "INSERT OR IGNORE INTO points VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    [(subject, *record, origin, entry.seconds, written) for record in records],
+                )
+                new += max(0, cursor.rowcount)
+                cursor.executemany(
+                    "INSERT OR IGNORE INTO arrays VALUES (?, ?, ?, ?, ?, ?)",
+                    [(subject, *blob, origin, written) for blob in blobs],
+                )
         return new
 
     def present(self, spec: Mapping[str, Any], part: str) -> set[tuple[float, float]]:
@@ -384,6 +417,13 @@ class Store:
             (source,),
         )
         return [spent for spent, spec in found if json.loads(spec).get("sizes") == dict(sizes)]
+
+    def spent(self) -> list[float]:
+        """Seconds that each computation in the store took, in the order in which they came."""
+        found = self._select(
+            "SELECT max(seconds) FROM points WHERE seconds IS NOT NULL GROUP BY subject ORDER BY subject"
+        )
+        return [seconds for (seconds,) in found]
 
     def count(self) -> int:
         """Number of points."""
@@ -511,6 +551,10 @@ class Store:
 
         Claims only save work: without them two runs would compute the same points, and the first would count.
         """
+        return self.claim_all([task]) == {task}
+
+    def claim_all(self, tasks: Collection[str]) -> set[str]:
+        """Reserve tasks for this process in one transaction; those that no other live process has; see `claim`."""
         with self._transaction() as cursor:
             if self._token is None:
                 self._token = secrets.token_hex(8)
@@ -518,15 +562,17 @@ class Store:
                     "INSERT INTO runs VALUES (?, ?, ?, ?)",
                     (self._token, socket.gethostname(), os.getpid(), runs.birth(os.getpid())),
                 )
-            held = cursor.execute(
-                "SELECT runs.token, host, pid, birth FROM claims JOIN runs USING (token) WHERE task = ?",
-                (task,),
-            ).fetchone()
-            if held is not None and held[0] != self._token and runs.alive(*held[1:]):
+            return {task for task in tasks if self._claimed(cursor, task)}
+
+    def _claimed(self, cursor: sqlite3.Cursor, task: str) -> bool:
+        held = cursor.execute(
+            "SELECT runs.token, host, pid, birth FROM claims JOIN runs USING (token) WHERE task = ?", (task,)
+        ).fetchone()
+        if held is not None and held[0] != self._token:
+            if runs.alive(*held[1:]):
                 return False
-            if held is not None and held[0] != self._token:
-                cursor.execute("DELETE FROM runs WHERE token = ?", (held[0],))
-            cursor.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", (task, self._token))
+            cursor.execute("DELETE FROM runs WHERE token = ?", (held[0],))
+        cursor.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", (task, self._token))
         return True
 
     def release(self, task: str) -> None:

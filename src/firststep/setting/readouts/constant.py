@@ -14,7 +14,7 @@ class Constant(ReadoutLaw):
     atoms = (1.0,)
     shares = (1.0,)
 
-    def draw(self, rng: Callable[[], np.random.Generator], count: int) -> Array:
+    def draw(self, rng: Callable[[], "np.random.Generator"], count: int) -> Array:
         """Ones; no stream is opened."""
         return np.ones(count)
 

@@ -14,7 +14,7 @@ class Gaussian(ReadoutLaw):
     # Values beyond this have probability 1e-10.
     reach = 6.5
 
-    def draw(self, rng: Callable[[], np.random.Generator], count: int) -> Array:
+    def draw(self, rng: Callable[[], "np.random.Generator"], count: int) -> Array:
         """Standard normal values."""
         return rng().standard_normal(count)
 

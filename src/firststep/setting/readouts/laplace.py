@@ -15,7 +15,7 @@ SCALE = math.sqrt(0.5)
 class Laplace(ReadoutLaw):
     """Laplace of variance 1/N for each neuron."""
 
-    def draw(self, rng: Callable[[], np.random.Generator], count: int) -> Array:
+    def draw(self, rng: Callable[[], "np.random.Generator"], count: int) -> Array:
         """Laplace values of variance 1."""
         return rng().laplace(scale=SCALE, size=count)
 

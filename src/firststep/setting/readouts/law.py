@@ -19,7 +19,7 @@ class ReadoutLaw:
     shares: ClassVar[tuple[float, ...]] = ()
     reach: ClassVar[float] = math.inf
 
-    def draw(self, rng: Callable[[], np.random.Generator], count: int) -> Array:
+    def draw(self, rng: Callable[[], "np.random.Generator"], count: int) -> Array:
         """`count` values of U; `rng` opens the stream, which a law without randomness leaves alone."""
         raise NotImplementedError
 

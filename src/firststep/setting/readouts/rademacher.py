@@ -14,7 +14,7 @@ class Rademacher(ReadoutLaw):
     atoms = (-1.0, 1.0)
     shares = (0.5, 0.5)
 
-    def draw(self, rng: Callable[[], np.random.Generator], count: int) -> Array:
+    def draw(self, rng: Callable[[], "np.random.Generator"], count: int) -> Array:
         """Signs."""
         return np.asarray(rng().choice([-1.0, 1.0], count))
 
