@@ -440,8 +440,8 @@ class Solver:
         start = self.approached(far[:1]).merged(start)
         values = self.solve(self.ridge(far, ASIDE), between(start.x, start.values, far), TIGHT)
 
-        def score(places: Array, shares: Array) -> Array:
-            return self.loose_score(far, values, places, shares)
+        def score(places: Array, shares: Array, turned: Array) -> Array:
+            return self.loose_score(far, values, places, shares, turned)
 
         beyond = self.loose.beyond(score, len(far))
         x, density, end = with_tail(x, density, far, beyond, self.total)
@@ -455,7 +455,7 @@ class Solver:
         self.end_range = low, high
         return x, density, end, (note,)
 
-    def loose_score(self, x: Array, values: Values, places: Array, shares: Array) -> Array:
+    def loose_score(self, x: Array, values: Values, places: Array, shares: Array, turned: Array) -> Array:
         """Positive where a direction of M with this eigenvalue makes an eigenvalue beyond x, (points, places)."""
         raise NotImplementedError
 

@@ -206,9 +206,8 @@ class FeatureBulk(Solver):
         highest = spectral_degrees(sizes)
         geometry = geometry_of(problem, sizes, self.resolution, rest, degrees, highest)
         if loose:
-            self.loose = loose_labels(
-                problem, sizes, geometry.law, self.resolution.rest_levels + MORE_LEVELS // 2
-            )
+            levels = self.resolution.rest_levels + MORE_LEVELS // 2
+            self.loose = loose_labels(problem, sizes, step_size, geometry.law, levels)
         if self.loose is not None:
             geometry = replace(geometry, law=self.loose.law)
         self.geometry: Geometry = reached(geometry)
@@ -385,10 +384,12 @@ class FeatureBulk(Solver):
         g = self.geometry
         return np.asarray(g.samples_per_neuron * (values[:, : len(g.z)] @ g.weights))
 
-    def loose_score(self, x: Array, values: Values, places: Array, shares: Array) -> Array:
+    def loose_score(self, x: Array, values: Values, places: Array, shares: Array, turned: Array) -> Array:
         """A direction with variance c(U, m) is beyond x where E_u[alpha alpha^T c y] has an eigenvalue above -1/P."""
         g, t, nz = self.geometry, self.tables, len(self.geometry.z)
-        stretch = law_of(g, np.array([self.step_size]), self.rest).stretch(places, shares)[0]
+        law = law_of(g, np.array([self.step_size]), self.rest)
+        bent = np.outer(law.turn**2 * turned, g.u**2 / (1 + law.excess[0]))
+        stretch = law.stretch(places, shares)[0] + bent
         alpha, mass = t.by_degree[0, 0], g.u_weights / values[:, nz:].real
         root = np.linalg.cholesky(
             -g.samples_per_dim * (t.h * (g.weights * values[:, :nz].real)[:, None]) @ t.h.swapaxes(1, 2)
