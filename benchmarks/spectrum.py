@@ -169,8 +169,8 @@ def show_edges(count: int, seed: int) -> None:
             flush=True,
         )
     print(
-        f"{noted} of {count} with a note; {inside} of {total} drawn ends within the range, to a tenth; {below} below the "
-        f"end; from the median of a problem's draws the end is {100 * np.median(distances):+.0f} % in the middle, "
+        f"{noted} of {count} with a note; {inside} of {total} drawn ends within the range, to a tenth; {below} below "
+        f"the end; from the median of a problem's draws the end is {100 * np.median(distances):+.0f} % in the middle, "
         f"{100 * np.min(distances):+.0f} to {100 * np.max(distances):+.0f} %"
     )
 

@@ -16,7 +16,7 @@ TEACHER = "h1 + h2/sqrt(2)"
 
 
 def typical(found: Spectrum, count: int) -> list[float]:
-    """Where the largest eigenvalues of the bulk lie in the median: at its end, one and a half above, two and a half, …"""
+    """Where the largest eigenvalues of the bulk lie in the median: at its end, with 1.5 above, 2.5, …"""
     total = found.sizes.n_samples if found.of == "features" else found.sizes.width
     x = np.linspace(*found.edges, 20001)
     above = total * (1 - cumulative(found, x))

@@ -184,7 +184,7 @@ class _Samples:
     t: Array
     mass: Array
 
-    def take(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> "_Samples":
+    def take(self, which: slice | NDArray[np.intp] | NDArray[np.bool_]) -> "_Samples":
         return _Samples(self.m[which], self.y[which], self.t[which], self.mass[which])
 
     def turned(self, sign: float) -> "_Samples":
@@ -209,7 +209,7 @@ class _Samples:
 
 @dataclass(frozen=True)
 class _Beside:
-    """The vector v in units of eta c_1: slope times beta, a typical part of this squared length, the sum over labels."""
+    """The vector v in units of eta c_1: slope times beta, a typical part of this squared length, a sum of labels."""
 
     slope: float
     typical: float
@@ -264,8 +264,9 @@ def _orthogonal(
 
     .. math:: G = \phi_0 g\,E[y^2 D] + \tau g + \frac{(c_{*1} - \phi_0 g E[m y t D])^2}{E[m t^2 D] - \zeta}
 
-    [firststep, unified, eqs. 21-23], tau being what v has of W0^T a and of the other large labels. Where G = 0, e = (M - zeta)^{-1} v is an
-    eigenvector and M e has the part v beyond zeta e, so that the turn is |v|^2/G'(zeta).
+    [firststep, unified, eqs. 21-23], tau being what v has of W0^T a and of the other large labels. Where
+    G = 0, e = (M - zeta)^{-1} v is an eigenvector and M e has the part v beyond zeta e, so that the turn is
+    |v|^2/G'(zeta).
     """
     m, y2, yt, t2 = single
 
