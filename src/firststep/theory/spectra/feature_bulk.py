@@ -40,6 +40,7 @@ from firststep.theory.spectra.bulk import (
     between,
 )
 from firststep.theory.spectra.loose import loose_labels
+from firststep.theory.step_law import FEW_DIRECTIONS, keeps_matrix, levels_beside
 
 # Coarse, for the way from the complex plane to the real axis; refined from there.
 RESOLUTION = Resolution(12, 0.9, 4, negligible=1e-4)
@@ -73,6 +74,8 @@ WAYS = ("nodes", "readout_spacing", "rest_levels")
 ROOT_ROUNDS, AROUND = 20, np.array([-3e-2, -1e-3, 0.0, 1e-3, 3e-2])
 # Rounds of Newton that a solution takes, for counting its cost.
 USUAL_ROUNDS = 5
+# Distance of points, in the logarithm, where single directions are looked for.
+CLOSE = 0.07
 # How often the range in which outliers are looked for is widened eightfold.
 FARTHER = 8
 # Points between two pieces of the bulk at which outliers are counted.
@@ -205,6 +208,10 @@ class FeatureBulk(Solver):
         self.resolution = resolution or _resolution(problem, sizes, step_size, float(spike[0]))
         highest = spectral_degrees(sizes)
         geometry = geometry_of(problem, sizes, self.resolution, rest, degrees, highest)
+        if not keeps_matrix(problem, sizes):
+            nodes, weights = levels_beside(problem, sizes, step_size)
+            law = replace(geometry.law, nodes=nodes, weights=weights, share=np.ones_like(nodes))
+            geometry = replace(geometry, law=law)
         if loose:
             levels = self.resolution.rest_levels + MORE_LEVELS // 2
             self.loose = loose_labels(problem, sizes, step_size, geometry.law, levels)
@@ -257,6 +264,16 @@ class FeatureBulk(Solver):
         samples = (1 / values[:, :nz]) @ interpolation(self.geometry.z, to.geometry.z)
         neurons = values[:, nz:] @ interpolation(self.geometry.u, to.geometry.u)
         return np.concatenate([1 / samples, neurons], axis=1)
+
+    def scan_points(self) -> Array:
+        """Besides a wide range, close to each other where single directions of a covariance have places of their own."""
+        wide, law, dim = super().scan_points(), self.geometry.law, self.sizes.dim
+        loud = law.nodes[law.weights * dim < FEW_DIRECTIONS]
+        if keeps_matrix(self.problem, self.sizes) or not len(loud):
+            return wide
+        # A direction of variance m has an eigenvalue of some m times the mean, and more.
+        reach = self.mean * np.array([0.5, 3 * max(1.0, float(loud.max()))])
+        return np.union1d(wide, np.exp(np.arange(*np.log(reach), CLOSE)))
 
     def scanned(self, x: Array) -> Bulk:
         """Polynomials as bases have few nodes, between which nothing is carried."""
@@ -460,7 +477,8 @@ class FeatureBulk(Solver):
             there = self.beside(far, self._farther(x[-1], values[-1], far))
             x, values = np.append(x, far), np.append(values, there, axis=0)
             levels = np.append(levels, _eigenvalues(self.joint(there)), axis=0)
-        count = int((levels[0] < 0).sum())
+        # Close to a direction of its own a form may have a zero, where its inverse changes sign.
+        count = int((levels < 0).sum(axis=1).max())
         # The k-th eigenvalue changes sign for the last time at the k-th outlier.
         left = [int(np.flatnonzero(levels[:, k] < 0).max()) for k in range(count)]
         if count and max(left) == len(x) - 1:
