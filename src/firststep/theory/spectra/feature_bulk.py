@@ -266,14 +266,14 @@ class FeatureBulk(Solver):
         return np.concatenate([1 / samples, neurons], axis=1)
 
     def scan_points(self) -> Array:
-        """Besides a wide range, close to each other where single directions of a covariance have places of their own."""
+        """Besides a wide range, close to each other where single directions of a covariance have places."""
         wide, law, dim = super().scan_points(), self.geometry.law, self.sizes.dim
         loud = law.nodes[law.weights * dim < FEW_DIRECTIONS]
         if keeps_matrix(self.problem, self.sizes) or not len(loud):
             return wide
         # A direction of variance m has an eigenvalue of some m times the mean, and more.
-        reach = self.mean * np.array([0.5, 3 * max(1.0, float(loud.max()))])
-        return np.union1d(wide, np.exp(np.arange(*np.log(reach), CLOSE)))
+        low, high = (math.log(self.mean * x) for x in (0.5, 3 * max(1.0, float(loud.max()))))
+        return np.union1d(wide, np.exp(np.arange(low, high, CLOSE)))
 
     def scanned(self, x: Array) -> Bulk:
         """Polynomials as bases have few nodes, between which nothing is carried."""
