@@ -155,3 +155,18 @@ def test_spikes_stand_between_the_bulks_of_two_degrees() -> None:
     assert len(among) == 2
     assert all(low < o.eigenvalue < high for o in among)
     assert among[1].overlaps["norm"] > 0.3
+
+
+def test_a_blurred_bulk_of_few_neurons_keeps_its_loudest_directions() -> None:
+    # Of 30000 eigenvalues 29700 are zero, and 20 of the others are the linear part's.
+    problem, sizes = Problem("relu", TEACHER, noise_std=0.5), Sizes(30_000, 20, 300)
+    found = predict_spectrum(problem, sizes, step_exponent=0.3, check=False)
+    assert "blurred" in found.details["notes"][0]
+    drawn = simulate_spectrum(
+        problem, sizes, step_exponent=0.3, replicas=2, bulk=False, overlaps=False, count=0
+    ).details["eigenvalues"]
+    largest = np.mean([values[:3] for values in drawn], axis=0)
+    assert [o.eigenvalue for o in found.outliers] == pytest.approx(largest[:2], rel=0.2)
+    assert found.edges[1] == pytest.approx(largest[2], rel=0.15)
+    followed = Follower("features").spectrum(problem, sizes, sizes.step_size(0.3))
+    assert followed.edges[1] == pytest.approx(found.edges[1], rel=1e-6)

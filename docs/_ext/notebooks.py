@@ -86,7 +86,7 @@ def page(notebook: dict[str, Any], found: list[dict[str, Any]], name: str) -> st
             if text:
                 parts.append(f"```text\n{text.rstrip()}\n```")
         if answer["html"]:
-            parts.append(f"````{{raw}} html\n<div class=\"result\">{answer['html']}</div>\n````")
+            parts.append(f'````{{raw}} html\n<div class="result">{answer["html"]}</div>\n````')
         parts += [f"![What this cell draws]({Path(figure).name})" for figure in answer["figures"]]
     parts.append(f"{{download}}`This notebook <../../notebooks/{name}>`, to be changed and run.")
     return "\n\n".join(parts) + "\n"
