@@ -85,7 +85,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_broken_links_are_seen() -> None:
     text = (
         "# A title, with $x$\n[](docs/nowhere.md) [a](#a-title-with-x) [b](#b) `[c](c)` [](docs/tutorial/9_no.rst)\n"
-        "[](docs/notebooks/9_no.md) [](docs/notebooks/1_double_descent.md) [](https://example.org) [](LICENSE) [](docs/references.md#ref-ba22) [](docs/references.md#ref-no)\n"
+        "[](docs/notebooks/9_no.md) [](docs/notebooks/1_double_descent.md)\n"
+        "[](https://example.org) [](LICENSE) [](docs/references.md#ref-ba22) [](docs/references.md#ref-no)\n"
     )
     wrong = broken_links(ROOT / "README.md", text)
     nowhere = ["docs/nowhere.md", "#b", "docs/tutorial/9_no.rst", "docs/notebooks/9_no.md"]

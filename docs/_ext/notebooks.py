@@ -82,9 +82,8 @@ def page(notebook: dict[str, Any], found: list[dict[str, Any]], name: str) -> st
             continue
         answer = next(answers)
         parts.append(f"```python\n{source}\n```")
-        for text in (answer["said"], answer["text"]):
-            if text:
-                parts.append(f"```text\n{text.rstrip()}\n```")
+        said = (text for text in (answer["said"], answer["text"]) if text)
+        parts += [f"```text\n{text.rstrip()}\n```" for text in said]
         if answer["html"]:
             parts.append(f'````{{raw}} html\n<div class="result">{answer["html"]}</div>\n````')
         parts += [f"![What this cell draws]({Path(figure).name})" for figure in answer["figures"]]

@@ -115,7 +115,7 @@ class _Worker:
             self.connection.send((function, arguments))
             if not self.connection.poll(limit):
                 raise TooSlowError(
-                    f"this takes more than the {limit:g} s that the page allows; the command line has no limit (Copy as…)"
+                    f"this takes more than the {limit:g} s that the page allows; the command line has no limit"
                 )
             good, value = self.connection.recv()
         except (EOFError, OSError) as error:
