@@ -128,30 +128,51 @@ def show_random(count: int, seed: int) -> None:
     )
 
 
+def drawn_edge(rng: np.random.Generator) -> tuple[Problem, Sizes, float, str]:
+    """A random problem whose labels have tails, at a step large enough that these show."""
+    of = "weights" if rng.uniform() < 0.25 else "features"
+    problem = Problem(
+        str(rng.choice(["gelu", "relu", "softplus", "x*sigmoid(3*x)", "sin(x) + cos(x)/2"])),
+        str(rng.choice(["h3", "h1 + h3/6", "h2", "h1 + h3/2", "exp(x/2)", "h1 + h2/sqrt(2)", "x**3"])),
+        noise_std=float(rng.choice([0.0, 0.5])),
+        rows=str(rng.choice(["sphere", "gaussian"])),
+        readout=str(rng.choice(["gaussian", "rademacher"])),
+        initial_output=str(rng.choice(["vanishing", "vanishing", "order_one"])),
+    )
+    n, dim, width, step = (round(600 * 2 ** rng.uniform(low, 1)) for low in (-0.5, -1.5, -1.0, -0.5))
+    return problem, Sizes(n, dim, width, step), float(rng.uniform(0.35, 0.52)), of
+
+
 def show_edges(count: int, seed: int) -> None:
     """Random problems whose labels have tails: where the bulk ends, and where drawn networks end."""
     rng = np.random.default_rng(seed)
-    sizes = Sizes(600, 300, 450)
-    inside = noted = total = 0
-    for _ in range(count):
-        activation = str(rng.choice(["gelu", "relu", "softplus"]))
-        teacher = str(rng.choice(["h3", "h1 + h3/6", "h2", "h1 + h3/2", "exp(x/2)"]))
-        problem, alpha = Problem(activation, teacher, 0.5), float(rng.uniform(0.3, 0.5))
-        found = predict_spectrum(problem, sizes, step_exponent=alpha)
-        drawn = simulate_spectrum(
-            problem, sizes, step_exponent=alpha, replicas=4, seed=int(rng.integers(2**31))
-        )
-        tops = [np.sort(one)[::-1][len(found.outliers)] for one in drawn.details["eigenvalues"]]
+    noted, inside, below, total, distances = 0, 0, 0, 0, []
+    for index in range(count):
+        problem, sizes, alpha, of = drawn_edge(rng)
+        found = predict_spectrum(problem, sizes, step_exponent=alpha, of=of)
+        drawn = simulate_spectrum(problem, sizes, step_exponent=alpha, of=of, replicas=8, seed=seed + index)
+        tops = sorted(np.sort(one)[::-1][len(found.outliers)] for one in drawn.details["eigenvalues"])
         low, high = found.details["end_range"]
         noted += bool(found.details["notes"])
         # Without a note the end is one of the network itself, up to its fluctuation.
-        hits = sum(low * 0.9 <= top <= high * 1.1 for top in tops)
-        inside, total = inside + hits, total + len(tops)
-        print(
-            f"{activation:9s} {teacher:10s} alpha {alpha:.2f}  end {found.edges[1]:7.2f} "
-            f"({low:.2f} to {high:.2f}), drawn {', '.join(f'{top:.2f}' for top in sorted(tops))}"
+        inside += sum(low * 0.9 <= top <= high * 1.1 for top in tops)
+        below += sum(top < found.edges[1] for top in tops)
+        total += len(tops)
+        distances.append(found.edges[1] / np.median(tops) - 1)
+        shape = ",".join(str(size) for size in sizes.to_dict().values())
+        name = (
+            f"{problem.activation.spec}, {problem.teacher.spec}, {problem.readout}, {problem.initial_output}"
         )
-    print(f"{noted} of {count} with a note; {inside} of {total} drawn ends within the range, to a tenth")
+        print(
+            f"{of:8s} {name:52s} {shape:18s} alpha {alpha:.2f}  end {found.edges[1]:7.2f} ({low:.2f} to {high:.2f}), "
+            f"drawn {tops[0]:.2f}, {np.median(tops):.2f}, {tops[-1]:.2f}: {100 * distances[-1]:+.0f} %",
+            flush=True,
+        )
+    print(
+        f"{noted} of {count} with a note; {inside} of {total} drawn ends within the range, to a tenth; {below} below "
+        f"the end; from the median of a problem's draws the end is {100 * np.median(distances):+.0f} % in the middle, "
+        f"{100 * np.min(distances):+.0f} to {100 * np.max(distances):+.0f} %"
+    )
 
 
 def main() -> None:

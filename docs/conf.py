@@ -31,6 +31,7 @@ extensions = [
     "citation_keys",
     "formula_table",
     "mathml",
+    "notebooks",
     "paper",
 ]
 templates_path = ["_templates"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from firststep import Problem, Sizes, predict_spectrum
+from firststep import Problem, Sizes, predict_spectrum, simulate_spectrum
 from firststep.theory.spectra.covariant import CovariantWeights
 from firststep.theory.spectra.spectrum import Follower, critical_steps
 from firststep.theory.spectra.two_steps import TwoStepWeights
@@ -93,3 +93,33 @@ def test_critical_steps_and_followed_spectra_know_a_covariance():
         assert here == pytest.approx(
             predict_spectrum(problem, SIZES, 8.0, of=of).outliers[0].eigenvalue, rel=1e-3
         )
+
+
+def test_a_loud_direction_that_the_step_found_makes_no_islet() -> None:
+    sizes = Sizes(500, 250, 375)
+    ends = {}
+    for inputs in ("spiked(10, overlap=1)", "spiked(10, overlap=0)"):
+        problem = Problem("relu", "h1 + h2/sqrt(2)", 0.5, inputs=inputs)
+        found = predict_spectrum(problem, sizes, step_exponent=0.3, check=False)
+        drawn = simulate_spectrum(
+            problem, sizes, step_exponent=0.3, replicas=6, seed=1, bulk=False, overlaps=False, count=0
+        ).details["eigenvalues"]
+        ends[inputs] = found.edges[1]
+        middle = np.median([values[len(found.outliers)] for values in drawn])
+        assert found.edges[1] == pytest.approx(middle, rel=0.15)
+    # Where the teacher does not lie along it, it has an eigenvalue of its own.
+    assert ends["spiked(10, overlap=0)"] > 1.5 * ends["spiked(10, overlap=1)"]
+
+
+def test_single_directions_of_a_covariance_are_found_beside_the_bulk() -> None:
+    problem, sizes = Problem("relu", "h1 + h2/sqrt(2)", 0.5, inputs="power(1)"), Sizes(1000, 500, 750)
+    found = predict_spectrum(problem, sizes, step_exponent=0.3, check=False)
+    assert not found.details["notes"]
+    assert len(found.outliers) == 2
+    drawn = simulate_spectrum(
+        problem, sizes, step_exponent=0.3, replicas=6, seed=1, bulk=False, overlaps=False, count=0
+    ).details["eigenvalues"]
+    middle = np.median([values[2:4] for values in drawn], axis=0)
+    (last_low, last_high), (low, high) = found.intervals[-1], found.intervals[-2]
+    assert (last_low + last_high) / 2 == pytest.approx(middle[0], rel=0.35)
+    assert (low + high) / 2 == pytest.approx(middle[1], rel=0.25)

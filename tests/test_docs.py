@@ -22,7 +22,7 @@ PAGES = sorted(
     page
     for pattern in ("*.md", "docs/*.md", "docs/[a-z]*/*.md")
     for page in ROOT.glob(pattern)
-    if not {"generated", "tutorial"} & set(page.parts) and page.name != "paper.md"
+    if not {"generated", "tutorial", "notebooks"} & set(page.parts) and page.name != "paper.md"
 )
 
 
@@ -54,7 +54,7 @@ def anchors(text: str) -> set[str]:
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Relative links of a page that lead nowhere; tutorial pages are made from the scripts of examples/."""
+    """Relative links of a page that lead nowhere; tutorial pages are made of examples/, notebooks of notebooks/."""
     wrong = []
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
         if re.match(r"[a-z]+:", target):
@@ -63,6 +63,8 @@ def broken_links(page: Path, text: str) -> list[str]:
         place = (page.parent / path).resolve() if path else page
         if place == ROOT / "docs" / "paper.md":
             found = (ROOT / "paper" / "paper.md").exists()
+        elif place.parent == ROOT / "docs" / "notebooks":
+            found = (ROOT / "notebooks" / f"{place.stem}.ipynb").exists()
         elif place.parent == ROOT / "docs" / "tutorial":
             made = {"index", *(script.stem for script in (ROOT / "examples").glob("*.py"))}
             found = place.suffix == ".rst" and place.stem in made
@@ -83,10 +85,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_broken_links_are_seen() -> None:
     text = (
         "# A title, with $x$\n[](docs/nowhere.md) [a](#a-title-with-x) [b](#b) `[c](c)` [](docs/tutorial/9_no.rst)\n"
+        "[](docs/notebooks/9_no.md) [](docs/notebooks/1_double_descent.md)\n"
         "[](https://example.org) [](LICENSE) [](docs/references.md#ref-ba22) [](docs/references.md#ref-no)\n"
     )
     wrong = broken_links(ROOT / "README.md", text)
-    assert wrong == ["docs/nowhere.md", "#b", "docs/tutorial/9_no.rst", "docs/references.md#ref-no"]
+    nowhere = ["docs/nowhere.md", "#b", "docs/tutorial/9_no.rst", "docs/notebooks/9_no.md"]
+    assert wrong == [*nowhere, "docs/references.md#ref-no"]
 
 
 # Pages that a program writes, and the list of changes, which is read one entry at a time.
@@ -284,6 +288,35 @@ class TestFormulaTable:
             if row.definition.name == "firststep.theory.limits.weights.spiked_weights"
         ]
         assert any("tutorial/2_one_step" in label for label in with_weights[0].shown)
+
+
+class TestNotebooks:
+    def test_a_page_has_what_cells_say_and_draw(self, tmp_path: Path) -> None:
+        pytest.importorskip("matplotlib")
+        made = extension("notebooks")
+        cells = [
+            "import matplotlib.pyplot as plt\nprint('said')",
+            "plt.plot([1, 2]);",
+            "class Shown:\n    def _repr_svg_(self):\n        return '<svg/>'\nShown()",
+            "1 + 1",
+        ]
+        notebook = {"cells": [{"cell_type": "code", "source": [cell]} for cell in cells]}
+        notebook["cells"].insert(0, {"cell_type": "markdown", "source": ["# A title"]})
+        text = made.page(notebook, made.results(cells, tmp_path / "some"), "some.ipynb")
+        assert text.startswith("# A title\n")
+        assert "```text\nsaid\n```" in text
+        assert "](some-1-1.svg)" in text
+        assert (tmp_path / "some-1-1.svg").exists()
+        assert '<div class="result"><svg/></div>' in text
+        assert "```text\n2\n```" in text
+        assert "Line2D" not in text
+
+    def test_a_cell_that_fails_or_warns_is_seen(self, tmp_path: Path) -> None:
+        pytest.importorskip("matplotlib")
+        made = extension("notebooks")
+        for cell in ("1 / 0", "import warnings\nwarnings.warn('beware')"):
+            with pytest.raises(RuntimeError, match=r"division|beware"):
+                made.results([cell], tmp_path / "some")
 
 
 class TestPaper:

@@ -293,13 +293,22 @@ def test_the_first_screen_holds_both_charts_the_slider_and_simulate(browser: Any
 def test_presentation_and_things_to_cause(page: Watched) -> None:
     page.page.click("#present")
     assert page.page.is_hidden("#form")
-    for key, view in (("4", "view-learned"), ("ArrowDown", "view-network"), ("2", "view-errors")):
+    # Digits are the numbers that views carry.
+    for key, view in (("3", "view-learned"), ("ArrowDown", "view-network"), ("1", "view-errors")):
         page.page.keyboard.press(key)
         shown = [node.get_attribute("id") for node in page.page.locator(".view").all() if node.is_visible()]
         assert shown == [view]
     alpha = float(page.page.input_value("#alpha-number"))
     page.page.keyboard.press("ArrowRight")
     assert float(page.page.input_value("#alpha-number")) == pytest.approx(alpha + 0.01)
+    # The space bar plays, though the button that began the presentation was pressed last.
+    page.page.keyboard.press(" ")
+    page.until(f"Number(document.querySelector('#alpha-number').value) > {alpha + 0.03}")
+    page.page.keyboard.press(" ")
+    assert page.page.is_hidden("#form")
+    page.page.keyboard.press("0")
+    assert page.page.is_visible("#view-errors")
+    assert page.page.is_visible("#view-spectrum")
     page.page.keyboard.press("Escape")
     assert page.page.is_visible("#form")
     page.page.select_option("#task-menu", label="A spike")

@@ -114,7 +114,9 @@ class _Worker:
                 self.ready = True
             self.connection.send((function, arguments))
             if not self.connection.poll(limit):
-                raise TooSlowError(f"the computation took longer than {limit:g} s and was given up")
+                raise TooSlowError(
+                    f"this takes more than the {limit:g} s that the page allows; the command line has no limit"
+                )
             good, value = self.connection.recv()
         except (EOFError, OSError) as error:
             raise LostError("the computing process ended, most likely for lack of memory") from error

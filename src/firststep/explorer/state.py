@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import tomllib
 from functools import lru_cache
 from importlib.resources import files
@@ -249,14 +250,16 @@ def ladders() -> dict[str, list[float]]:
 def choices() -> dict[str, Any]:
     """What the page's controls are made of: the declared fields, presets as full states, names, ranges."""
     no_derivative = {"sign"}
+    # Of Hermite polynomials those with a slider; h0 is constant, and any other can be written.
+    listed = [name for name in names() if not re.fullmatch(r"h(0|[5-9]|\d\d)", name)]
     return {
         "defaults": State().model_dump(exclude={"step_size"}),
         "presets": [
             {"name": name, "state": State(**given).model_dump(exclude={"step_size"})}
             for name, given in PRESETS.items()
         ],
-        "activations": [name for name in names() if name not in no_derivative],
-        "teachers": list(names()),
+        "activations": [name for name in listed if name not in no_derivative],
+        "teachers": listed,
         "several": list(SEVERAL),
         "fields": [field.describe() for field in FIELDS],
         "exponents": exponents(),

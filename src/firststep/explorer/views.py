@@ -261,7 +261,8 @@ def _limits(view: State, problem: Problem, sizes: Sizes) -> dict[str, Any]:
 def _input_spectrum(problem: Problem, dim: int) -> dict[str, Any]:
     """Eigenvalues of the inputs' covariance, descending, in shares of equal size, with the teacher's share of each.
 
-    `editable` holds the same as a few levels, to be changed by hand.
+    `editable` holds the same as a few levels, to be changed by hand, but for a single loud direction, which they would
+    lose.
     """
     covariance = problem.covariance(min(dim, 10**4))
     place = np.repeat(np.arange(len(covariance.values)), covariance.counts.astype(int))
@@ -284,6 +285,7 @@ def _input_spectrum(problem: Problem, dim: int) -> dict[str, Any]:
         "eigenvalues": bars[0],
         "teacher": bars[1],
         "editable": {"levels": levels, "shares": weights},
+        "loud": problem.inputs.startswith("spiked"),
     }
 
 
@@ -763,6 +765,7 @@ def _inputs(found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "y": axis("m, teacher's share", 0.0, largest, count=3),
         "isotropic": found["isotropic"],
+        "loud": found["loud"],
         "eigenvalues": _list(found["eigenvalues"], 4),
         "teacher": _list(found["teacher"], 4),
         "editable": {name: _list(values, 4) for name, values in found["editable"].items()},

@@ -404,6 +404,48 @@ def length_dim(problem: Problem, sizes: Sizes) -> float:
     return float(sizes.dim**2 / max(left, 1.0))
 
 
+# A level of the covariance with fewer directions than this has a place of its own in a spectrum.
+FEW_DIRECTIONS = 8.0
+
+
+def levels_beside(problem: Problem, sizes: Sizes, step_size: float) -> tuple[Array, Array]:
+    r"""Eigenvalues of S between typical directions, and their shares: what the special ones have is taken out.
+
+    A loud eigenvector that the step has found is no typical direction. With V the special directions the levels with
+    few directions are replaced by the eigenvalues of S between vectors orthogonal to V, as far as these lie beyond the
+    other levels [firststep, covariance].
+
+    Examples
+    --------
+    >>> problem, sizes = Problem("relu", "h1", inputs="spiked(10, overlap=1)"), Sizes(1000, 500, 750)
+    >>> print(levels_beside(problem, sizes, 8.0)[0].round(2))
+    [0.98]
+    """
+    values, shares, _ = grouped(problem.covariance(sizes.dim))
+    few = shares * sizes.dim < FEW_DIRECTIONS
+    if not few.any() or few.all():
+        return values, shares
+    push = _push_of(problem, sizes, np.array([step_size]), "none", np.ones(1), np.ones(1))
+    vectors = _frame(push)[1][0]
+    parts = vectors * np.sqrt(push.profiles.masses)  # (p, G, levels)
+    # A level of one direction has one coordinate, whatever it has of each generator.
+    single = shares * sizes.dim < 1.5
+    largest = np.take_along_axis(parts, np.abs(parts).argmax(axis=1, keepdims=True), axis=1)[:, 0]
+    joined = np.copysign(np.sqrt((parts**2).sum(axis=1)), largest)
+    coordinates = np.concatenate([joined[:, single], *parts[:, :, ~single].swapaxes(0, 1)], axis=1)
+    places = np.concatenate([values[single], *[values[~single]] * parts.shape[1]])
+    basis = np.linalg.qr(coordinates.T, mode="complete")[0][:, len(coordinates) :]
+    found = np.linalg.eigvalsh((basis.T * places) @ basis)[::-1]
+    top, taken = values[~few].max(), parts.shape[1] * np.ones(len(values))
+    taken[single] = 1.0
+    left = np.where(few, np.maximum(shares - taken / sizes.dim, 0.0), shares)
+    beyond = found[found > top * (1 + 1e-9)]
+    nodes = np.concatenate([beyond, values[left > 0]])
+    weights = np.concatenate([np.full(len(beyond), 1 / sizes.dim), left[left > 0]])
+    order = np.argsort(-nodes, kind="stable")
+    return nodes[order], weights[order] / weights.sum()
+
+
 @dataclass(frozen=True)
 class _Push:
     """What one step does under any covariance, leading axis S.

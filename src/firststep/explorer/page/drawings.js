@@ -111,8 +111,12 @@ export function drawCurves() {
   legend("weights", [["bulk", "predicted bulk"], ["spike", "predicted spike"], ["theory", isTwice() ? "alignment after step 1" : "alignment"], ["linear", "its bound r²"], ...(points ? [["simulation", "simulation ± 1 s.e."]] : [])]);
 }
 
+// Simulated points of other settings stay; a tour shows problems of its own.
+const keptNow = () => (document.body.classList.contains("touring") ? [] : model.kept);
+
 function drawErrors(name, here, points) {
-  const { curves, state, guess, kept } = model;
+  const { curves, state, guess } = model;
+  const kept = keptNow();
   const { errors } = curves;
   const panel = errors.panels[name];
   const found = points?.[name];
@@ -143,7 +147,7 @@ function drawErrors(name, here, points) {
   };
   const compared = name === "test" ? `Random features ${curves.facts.random_features}, best linear predictor ${curves.facts.best_linear}.` : "";
   const moving = (chart) => chart.here(state.step_exponent, hidden ? null : here[name]);
-  charts[name].show(draw, `At α = ${here.text.alpha}: ${here.text[name]}. ${compared}`, { key: [panel, points, kept, guess], moving });
+  charts[name].show(draw, `At α = ${here.text.alpha}: ${here.text[name]}. ${compared}`, { key: [panel, points, model.kept, kept.length, guess], moving });
 }
 
 function errorLegend(points) {
@@ -158,7 +162,7 @@ function errorLegend(points) {
     ["random-features", "no step"],
     ...(model.shown.errors === "test" ? [["linear", "best linear predictor"]] : []),
     ...(points ? [["simulation", "simulation ± 1 s.e."]] : []),
-    ...(model.kept.some((entry) => !sameProblem(entry.state, model.state)) ? [["kept", "simulated before, other settings"]] : []),
+    ...(keptNow().some((entry) => !sameProblem(entry.state, model.state)) ? [["kept", "simulated before, other settings"]] : []),
     ...(model.guess ? [["guessed", "your guess"]] : []),
   ];
 }

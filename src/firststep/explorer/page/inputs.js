@@ -2,7 +2,7 @@
 
 import { element } from "./charts.js";
 import { charts } from "./drawings.js";
-import { byId, isStatic, model } from "./model.js";
+import { byId, isStatic, model, toast } from "./model.js";
 
 // Nearest that a level or a share comes to nothing, and pixels around a dot in which it is meant and not its bar.
 const LEAST = 0.02;
@@ -36,7 +36,11 @@ export function makeInputs(change) {
   };
   svg.addEventListener("pointerdown", (event) => {
     if (event.button || isStatic || !model.curves?.inputs || !charts.inputs.x) return;
-    const { editable, isotropic } = model.curves.inputs;
+    const { editable, isotropic, loud } = model.curves.inputs;
+    if (loud) {
+      toast("A loud direction is changed in words: spiked(strength, overlap=…). Choose levels to draw by hand.");
+      return;
+    }
     const which = place(event);
     const height = charts.inputs.py(editable.shares[which]);
     const dot = !isotropic && Math.abs(event.clientY - svg.getBoundingClientRect().top - height) < NEAR;
@@ -56,7 +60,7 @@ export function makeInputs(change) {
   let chosen = 0;
   svg.setAttribute("tabindex", "0");
   svg.addEventListener("keydown", (event) => {
-    if (isStatic || !model.curves?.inputs) return;
+    if (isStatic || !model.curves?.inputs || model.curves.inputs.loud) return;
     const { levels, shares } = model.curves.inputs.editable;
     const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const up = { ArrowUp: 1.1, ArrowDown: 1 / 1.1 }[event.key];

@@ -34,7 +34,9 @@ function reveal(id) {
   const first = ["view-errors", "view-spectrum", "step"].includes(id);
   const top = card + (first || narrow ? 10 : byId("step").offsetHeight + 12);
   const box = byId(id).getBoundingClientRect();
-  if (box.top >= top && box.bottom <= innerHeight) return;
+  // On a narrow screen the step slider stays at the bottom.
+  const bottom = narrow && id !== "step" ? innerHeight - byId("step").offsetHeight : innerHeight;
+  if (box.top >= top && box.bottom <= bottom) return;
   scrollTo({ top: Math.max(0, scrollY + box.top - top), behavior: narrow || calm() ? "auto" : "smooth" });
 }
 
@@ -252,7 +254,9 @@ function present(yes) {
   if (yes) {
     showStage(0);
     scrollTo(0, 0);
-    toast("← → move the step · ↑ ↓ or 1 … 6 change the view · space plays · S simulates · Esc ends");
+    // The space bar is for playing, not for the button that was pressed to get here.
+    document.activeElement?.blur();
+    toast("← → step · ↑ ↓ or 1 … 6 view, 0 both · space plays · S simulates · Esc ends");
   } else {
     delete document.body.dataset.stage;
   }
@@ -268,13 +272,14 @@ export function makePresentation() {
     if (typing) return;
     const keys = { ArrowDown: () => showStage(stage + 1), PageDown: () => showStage(stage + 1), ArrowUp: () => showStage(stage - 1), PageUp: () => showStage(stage - 1), " ": play, s: () => !isStatic && byId("simulate").click(), Escape: () => !tour && present(false) };
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const digit = Number(event.key);
+    // Digits are the numbers that views carry.
+    const digit = "0123456".indexOf(event.key);
     if (step && !event.target.matches("input[type=range]")) {
       const { exponents } = model.choices;
       const place = Math.min(exponents.length - 1, Math.max(0, indexOf(model.state.step_exponent) + step));
       stopPlaying();
       change({ step_exponent: exponents[place], step_size: undefined });
-    } else if (digit >= 1 && digit <= stagesNow().length) showStage(digit - 1);
+    } else if (event.key.length === 1 && digit >= 0 && digit < stagesNow().length) showStage(digit);
     else if (keys[event.key] && !(event.key === " " && event.target.matches("button"))) keys[event.key]();
     else return;
     event.preventDefault();

@@ -49,6 +49,8 @@ NEAREST = 5e-4
 WRONG_MASS = 0.02
 # With so many loose eigenvalues beyond a place in the mean, there is none with a chance of 5 and of 95 per cent.
 SCATTER = -np.log([0.05, 0.95])
+# Of more pieces than this narrow ones get this many points; a piece that begins below this share of its end is wide.
+MANY_PIECES, LEAST_POINTS, NARROW = 3, 14, 1e-3
 # How far beyond the edge loose eigenvalues are looked for, in units of it, and at how many points.
 LOOSEST, LOOSE_POINTS = 30.0, 48
 # With an integral that is right to this, a density need not be solved at every point of its grid.
@@ -329,9 +331,8 @@ class Solver:
         """
         from scipy.interpolate import CubicSpline
 
-        whole = max(10, points // len(intervals))
         all_x, all_density, mass = [], [], 0.0
-        for low, high in intervals:
+        for (low, high), whole in zip(intervals, _shared_out(intervals, points), strict=True):
             hard = low <= HARD_EDGE * high
             # At zero itself a hard edge has no finite density.
             ends = [low, high] if low > 0 else [high]
@@ -440,8 +441,8 @@ class Solver:
         start = self.approached(far[:1]).merged(start)
         values = self.solve(self.ridge(far, ASIDE), between(start.x, start.values, far), TIGHT)
 
-        def score(places: Array, shares: Array) -> Array:
-            return self.loose_score(far, values, places, shares)
+        def score(places: Array, shares: Array, turned: Array) -> Array:
+            return self.loose_score(far, values, places, shares, turned)
 
         beyond = self.loose.beyond(score, len(far))
         x, density, end = with_tail(x, density, far, beyond, self.total)
@@ -455,7 +456,7 @@ class Solver:
         self.end_range = low, high
         return x, density, end, (note,)
 
-    def loose_score(self, x: Array, values: Values, places: Array, shares: Array) -> Array:
+    def loose_score(self, x: Array, values: Values, places: Array, shares: Array, turned: Array) -> Array:
         """Positive where a direction of M with this eigenvalue makes an eigenvalue beyond x, (points, places)."""
         raise NotImplementedError
 
@@ -467,6 +468,16 @@ class Solver:
     def checked(self, x: Array, density: Array, scan: Bulk) -> float:
         """Change of this density under refinement, in units of its maximum, if it can be looked at."""
         return math.nan
+
+
+def _shared_out(intervals: Sequence[tuple[float, float]], points: int) -> list[int]:
+    """Points for each piece: as many for all if there are a few, of many more for wide ones."""
+    each = points // len(intervals)
+    if len(intervals) <= MANY_PIECES:
+        return [max(10, each)] * len(intervals)
+    widths = np.log([high / max(low, NARROW * high) for low, high in intervals])
+    left = max(points - LEAST_POINTS * len(intervals), 0)
+    return [LEAST_POINTS + int(left * width / widths.sum()) for width in widths]
 
 
 def _secant(known: Sequence[Bulk], outside: Array) -> Array:

@@ -40,6 +40,7 @@ from firststep.theory.spectra.bulk import (
     between,
 )
 from firststep.theory.spectra.loose import loose_labels
+from firststep.theory.step_law import FEW_DIRECTIONS, keeps_matrix, levels_beside
 
 # Coarse, for the way from the complex plane to the real axis; refined from there.
 RESOLUTION = Resolution(12, 0.9, 4, negligible=1e-4)
@@ -73,6 +74,8 @@ WAYS = ("nodes", "readout_spacing", "rest_levels")
 ROOT_ROUNDS, AROUND = 20, np.array([-3e-2, -1e-3, 0.0, 1e-3, 3e-2])
 # Rounds of Newton that a solution takes, for counting its cost.
 USUAL_ROUNDS = 5
+# Distance of points, in the logarithm, where single directions are looked for.
+CLOSE = 0.07
 # How often the range in which outliers are looked for is widened eightfold.
 FARTHER = 8
 # Points between two pieces of the bulk at which outliers are counted.
@@ -205,10 +208,13 @@ class FeatureBulk(Solver):
         self.resolution = resolution or _resolution(problem, sizes, step_size, float(spike[0]))
         highest = spectral_degrees(sizes)
         geometry = geometry_of(problem, sizes, self.resolution, rest, degrees, highest)
+        if not keeps_matrix(problem, sizes):
+            nodes, weights = levels_beside(problem, sizes, step_size)
+            law = replace(geometry.law, nodes=nodes, weights=weights, share=np.ones_like(nodes))
+            geometry = replace(geometry, law=law)
         if loose:
-            self.loose = loose_labels(
-                problem, sizes, geometry.law, self.resolution.rest_levels + MORE_LEVELS // 2
-            )
+            levels = self.resolution.rest_levels + MORE_LEVELS // 2
+            self.loose = loose_labels(problem, sizes, step_size, geometry.law, levels)
         if self.loose is not None:
             geometry = replace(geometry, law=self.loose.law)
         self.geometry: Geometry = reached(geometry)
@@ -258,6 +264,16 @@ class FeatureBulk(Solver):
         samples = (1 / values[:, :nz]) @ interpolation(self.geometry.z, to.geometry.z)
         neurons = values[:, nz:] @ interpolation(self.geometry.u, to.geometry.u)
         return np.concatenate([1 / samples, neurons], axis=1)
+
+    def scan_points(self) -> Array:
+        """Besides a wide range, close to each other where single directions of a covariance have places."""
+        wide, law, dim = super().scan_points(), self.geometry.law, self.sizes.dim
+        loud = law.nodes[law.weights * dim < FEW_DIRECTIONS]
+        if keeps_matrix(self.problem, self.sizes) or not len(loud):
+            return wide
+        # A direction of variance m has an eigenvalue of some m times the mean, and more.
+        low, high = (math.log(self.mean * x) for x in (0.5, 3 * max(1.0, float(loud.max()))))
+        return np.union1d(wide, np.exp(np.arange(low, high, CLOSE)))
 
     def scanned(self, x: Array) -> Bulk:
         """Polynomials as bases have few nodes, between which nothing is carried."""
@@ -385,10 +401,12 @@ class FeatureBulk(Solver):
         g = self.geometry
         return np.asarray(g.samples_per_neuron * (values[:, : len(g.z)] @ g.weights))
 
-    def loose_score(self, x: Array, values: Values, places: Array, shares: Array) -> Array:
+    def loose_score(self, x: Array, values: Values, places: Array, shares: Array, turned: Array) -> Array:
         """A direction with variance c(U, m) is beyond x where E_u[alpha alpha^T c y] has an eigenvalue above -1/P."""
         g, t, nz = self.geometry, self.tables, len(self.geometry.z)
-        stretch = law_of(g, np.array([self.step_size]), self.rest).stretch(places, shares)[0]
+        law = law_of(g, np.array([self.step_size]), self.rest)
+        bent = np.outer(law.turn**2 * turned, g.u**2 / (1 + law.excess[0]))
+        stretch = law.stretch(places, shares)[0] + bent
         alpha, mass = t.by_degree[0, 0], g.u_weights / values[:, nz:].real
         root = np.linalg.cholesky(
             -g.samples_per_dim * (t.h * (g.weights * values[:, :nz].real)[:, None]) @ t.h.swapaxes(1, 2)
@@ -459,7 +477,8 @@ class FeatureBulk(Solver):
             there = self.beside(far, self._farther(x[-1], values[-1], far))
             x, values = np.append(x, far), np.append(values, there, axis=0)
             levels = np.append(levels, _eigenvalues(self.joint(there)), axis=0)
-        count = int((levels[0] < 0).sum())
+        # Close to a direction of its own a form may have a zero, where its inverse changes sign.
+        count = int((levels < 0).sum(axis=1).max())
         # The k-th eigenvalue changes sign for the last time at the k-th outlier.
         left = [int(np.flatnonzero(levels[:, k] < 0).max()) for k in range(count)]
         if count and max(left) == len(x) - 1:

@@ -293,9 +293,19 @@ class Follower:
 
     def spectrum(self, problem: Problem, sizes: Sizes, step_size: float, points: int = 200) -> Spectrum:
         """Density, edges and outliers."""
-        found: Spectrum = self._followed(
-            problem, sizes, step_size, lambda bulk: _solved(bulk, points, check=False)
-        )
+
+        def solve(bulk: FeatureBulk | WeightBulk) -> Spectrum:
+            bulk.work = Work()
+            return _solved(bulk, points, check=False)
+
+        try:
+            found: Spectrum = self._followed(problem, sizes, step_size, solve)
+        except (fixedpoint.ConvergenceError, Overworked) as error:
+            bulk = _solver_of(problem, sizes, [float(step_size)] if step_size else [], self.of, self.rest)
+            try:
+                return blurred(bulk.coarse(), points)
+            except (fixedpoint.ConvergenceError, NotImplementedError):
+                raise error from None
         plain = is_plain(problem, sizes)
         return _without_islets(found, self.rest, points) if plain and has_islets(found) else found
 

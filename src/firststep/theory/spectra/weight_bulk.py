@@ -69,7 +69,7 @@ class WeightBulk(Solver):
         order_one = problem.output_law.order_one
         law = bulk_law(problem, sizes, rest, resolution.rest_levels)
         if loose:
-            self.loose = loose_labels(problem, sizes, law, FINER * resolution.rest_levels)
+            self.loose = loose_labels(problem, sizes, step_size, law, FINER * resolution.rest_levels)
             law = law if self.loose is None else self.loose.law
         residual = problem.label_variance + problem.output_variance(sizes)
         turn = 2 * float(c[2]) * step_size / math.sqrt(sizes.width) if rest == "structured" else 0.0
@@ -83,7 +83,7 @@ class WeightBulk(Solver):
             weights=law.weights[keep_m] / law.weights[keep_m].sum(),
             share=law.share[keep_m],
         )
-        self.law = law
+        self.law, self.turn = law, turn
 
         def variance(nodes: Array, share: Array) -> Array:
             return np.asarray((1 + turn * np.outer(nodes, self.u)) ** 2 + kappa2 * np.outer(share, self.u**2))
@@ -197,10 +197,11 @@ class WeightBulk(Solver):
         """The change that was seen when the resolution was chosen."""
         return self.accuracy
 
-    def loose_score(self, x: Array, values: Values, places: Array, shares: Array) -> Array:
+    def loose_score(self, x: Array, values: Values, places: Array, shares: Array, turned: Array) -> Array:
         """A direction with variance c(U, m) is beyond x where its resolvent has changed its sign."""
         weighted = self.u_weights * self._inverse(values).real
-        return np.asarray(self.aspect * weighted @ self.variance_at(places, shares).T - x[:, None])
+        variance = self.variance_at(places, shares) + self.turn**2 * np.outer(turned, self.u**2)
+        return np.asarray(self.aspect * weighted @ variance.T - x[:, None])
 
     def carried(self, values: Values, to: "WeightBulk") -> Values:
         """1 + e(U) at another solver's readouts."""
