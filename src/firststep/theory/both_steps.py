@@ -21,7 +21,7 @@ COORDINATES = 2
 # Nodes of the law of both turns, in typical directions and for each special one.
 LEVELS, SPECIAL_LEVELS = 6, 6
 # Size below which functions of the coordinates are left out.
-NEGLIGIBLE = 1e-5
+NEGLIGIBLE = 1e-4
 
 
 def both_steps(

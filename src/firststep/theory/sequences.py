@@ -24,12 +24,12 @@ from firststep.theory.unified import finite_size_bars
 
 # Two resolutions: the finer one answers; their difference, at so many of the second steps that follow a first one, goes
 # into the error bar.
-COARSE, FINE = Plane(16, 7, 0.36), Plane(20, 8, 0.25)
+COARSE, FINE = Plane(16, 6, 0.45), Plane(20, 7, 0.36)
 COMPARED = 3
 # Resolution of the weights' outliers: a finer one moves their overlaps by less than 1e-3.
 OUTLIERS = Resolution(1, 0.45, 12)
 # Share of the second degree from which on it has a sector of its own: two coordinates make it costly.
-SECOND_DEGREE = 0.05
+SECOND_DEGREE = 0.003
 # Relative error of the second step's law, beyond that of one step, for a step of sqrt(N) and labels with a Gaussian's
 # kurtosis. It grows with the root of that: single large labels turn rows in ways that no law of them has.
 BAR_SECOND, KURTOSIS = 0.02, 3.0
@@ -167,17 +167,22 @@ def _on_plane(
 ) -> dict[str, Array]:
     """What the fit has after each pair of steps at one resolution, (pairs, R)."""
     geometry = plane_geometry(problem, sizes, plane, rest, highest)
-    rows, readouts = [], Readouts(geometry.u, geometry.u_weights)
-    for pair in steps:
-        law = both_steps(problem, sizes, (float(pair[0]), float(pair[1])), rest, readouts)
-        rows.append(_answers(problem, geometry, law, ridges))
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    readouts = Readouts(geometry.u, geometry.u_weights)
+    rows: dict[int, dict[str, Array]] = {}
+    state: Array | None = None
+    for i in np.lexsort((steps[:, 1], steps[:, 0])):
+        law = both_steps(problem, sizes, (float(steps[i, 0]), float(steps[i, 1])), rest, readouts)
+        rows[int(i)], state = _answers(problem, geometry, law, ridges, state)
+    return {name: np.stack([rows[i][name] for i in range(len(steps))]) for name in rows[0]}
 
 
-def _answers(problem: Problem, geometry: Geometry, law: StepLaw, ridges: Array) -> dict[str, Array]:
-    """What the fit has after the steps, for each ridge."""
+def _answers(
+    problem: Problem, geometry: Geometry, law: StepLaw, ridges: Array, neighbour: Array | None
+) -> tuple[dict[str, Array], Array]:
+    """What the fit has after the steps, for each ridge, and the solution, from that of a neighbour or from nothing."""
     tables = tables_from(geometry, law).repeat(len(ridges))
-    found = solve_points(geometry, tables, ridges, first_guess(geometry, ridges), RESIDUAL, 8)
+    start, rounds = (first_guess(geometry, ridges), 8) if neighbour is None else (neighbour, 1)
+    found = solve_points(geometry, tables, ridges, start, RESIDUAL, rounds)
     answer = answer_at(geometry, tables, found.value)
     left = residual_of(geometry, answer.state, ridges)
     numbers = errors_at(answer, ridges)
@@ -186,4 +191,4 @@ def _answers(problem: Problem, geometry: Geometry, law: StepLaw, ridges: Array) 
         raise ConvergenceError(
             "the theory of two steps gave an error that is not positive: raise ridge", errors, left
         )
-    return numbers | learned_shares(problem, geometry, tables, answer)
+    return numbers | learned_shares(problem, geometry, tables, answer), found.value
