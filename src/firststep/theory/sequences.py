@@ -104,16 +104,9 @@ def _check_double(problem: Problem, sizes: Sizes) -> None:
 
 
 def _overlaps(problem: Problem, sizes: Sizes, taken: list[Array], rest: str) -> dict[str, Array]:
-    """Squared overlaps of the weights' two largest singular vectors with the teacher's directions, (S, 1).
-
-    They are those of the outliers; a vector that has not left the bulk knows nothing.
-    """
-    names = (
-        ["beta"]
-        if problem.teacher.directions == 1
-        else [f"t{a + 1}" for a in range(problem.teacher.directions)]
-    )
-    found = np.zeros((2, len(names), len(taken)))
+    """Squared overlaps of the weights' two largest singular vectors with the teacher's directions, (S, 1)."""
+    directions = problem.teacher.directions
+    found = np.zeros((len(taken), 2, directions))
     plain = not problem.output_law.order_one and problem.covariance(sizes.dim).isotropic
     if not plain or rest == "none":
         return {}
@@ -124,16 +117,14 @@ def _overlaps(problem: Problem, sizes: Sizes, taken: list[Array], rest: str) -> 
         bulk = TwoStepWeights(problem, sizes, pairs[i], rest, OUTLIERS)
         bulk.neighbour = before
         try:
-            above = bulk.above()[:2]
+            found[i] = bulk.leading(2)
         except ConvergenceError:
             # Errors are known without the overlaps.
-            found[:, :, i] = np.nan
+            found[i] = np.nan
             continue
-        for rank, outlier in enumerate(above):
-            found[rank, :, i] = [outlier.overlaps[name] for name in names]
         bulk.neighbour, before = None, bulk
     return {
-        f"top{rank + 1}_t{a + 1}": found[rank, a][:, None] for rank in range(2) for a in range(len(names))
+        f"top{rank + 1}_t{a + 1}": found[:, rank, a, None] for rank in range(2) for a in range(directions)
     }
 
 

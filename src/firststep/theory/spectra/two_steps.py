@@ -30,6 +30,8 @@ from firststep.theory.turns import no_turn, turn_law, turn_samples
 RESOLUTION, MOST_LEVELS, LEAST_SPACING = Resolution(1, 0.3, 16), 48, 0.1
 # Nodes of the law of both turns for each special direction.
 SPECIAL_LEVELS = 12
+# Points of the bulk's upper end at which the shares of its vectors are looked at.
+HIDDEN_POINTS = 24
 # Terms of the second step's slope in powers of z that are counted.
 MOST_TERMS = 8
 
@@ -200,6 +202,49 @@ class TwoStepWeights(WeightBulk):
                 continue
             found.append(Outlier(x, math.sqrt(x), self._shares(vector, slope), x / edge))
         return tuple(found)
+
+    def leading(self, count: int) -> Array:
+        """What the vectors of the largest eigenvalues have of the teacher's directions, (count, k).
+
+        Outliers first, then the bulk's own (`hidden`).
+        """
+        intervals, scan = self.support(whole=self.in_pieces)
+        directions = len(self.rows.teacher)
+        names = ["beta"] if directions == 1 else [f"t{a + 1}" for a in range(directions)]
+        above = self.all_outliers(intervals, scan)[:count]
+        found = [[outlier.overlaps[name] for name in names] for outlier in above]
+        return np.concatenate(
+            [np.reshape(found, (-1, directions)), self.hidden(intervals[-1], scan, count - len(above))]
+        )
+
+    def hidden(self, interval: tuple[float, float], scan: Bulk, count: int) -> Array:
+        r"""The same of the largest eigenvalues of the bulk, which ends with this interval [firststep, second step, eq. 10].
+
+        .. math:: \frac{\rho_a(x_k)}{d\,\rho(x_k)}, \qquad d\int_{x_k}\rho\,\mathrm dx = k - \tfrac12,
+
+        with :math:`\rho_a = \frac1\pi\mathrm{Im}\,(S^{-1})_{aa}` the spectral density of a teacher's direction.
+        """
+        if count == 0:
+            return np.zeros((0, len(self.rows.teacher)))
+        low, high = interval
+        # Crowded at the edge, where single eigenvalues are.
+        step = math.pi / 2 / HIDDEN_POINTS
+        angle = step * (np.arange(HIDDEN_POINTS) + 0.5)
+        x = high - (high - low) * np.sin(angle) ** 4
+        width = 4 * (high - low) * np.sin(angle) ** 3 * np.cos(angle) * step
+        near = scan.take((scan.x > low) & (scan.x < high))
+        order = slice(None, None, -1)
+        solved = self.continued(x[order], between(near.x, near.values, x[order]))
+        values, density = solved.values[order], self.aspect * solved.density[order]
+        teacher = self.rows.teacher
+        inverse = np.linalg.inv(self.system(-self.ridge(x), values))
+        own = np.einsum("ka,bac,kc->bk", teacher, inverse, teacher).imag / math.pi
+        # Eigenvalues above each point, which stands for the middle of its cell.
+        mass = self.sizes.dim * density * width
+        beyond = np.cumsum(mass) - mass / 2
+        shares = np.abs(own) / (self.sizes.dim * np.maximum(density, 1e-300))[:, None]
+        places = np.arange(count) + 0.5
+        return np.stack([np.interp(places, beyond, share) for share in shares.T], axis=1)
 
     def _shares(self, vector: Array, slope: float) -> dict[str, float]:
         teacher = self.rows.teacher
