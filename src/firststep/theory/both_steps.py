@@ -67,6 +67,7 @@ def both_steps(
     variance, vectors, size = turns.variances(u, total), turns.special_vectors @ special.T, len(special)
     special_stretch = variance(turns.special_nodes, turns.special_share) / total
     smooth = np.einsum("lu,la,lc->uac", special_stretch, vectors, vectors)
+    order_one = problem.output_law.order_one
     return StepLaw(
         shared=shared[None],
         excess=total[None] - 1,
@@ -79,8 +80,8 @@ def both_steps(
         special_extra=(covariance - smooth)[None],
         cosines=cosines[None],
         asides=asides[None],
-        output_turn=None,
-        output_parts=None,
+        output_turn=np.zeros((1, size)) if order_one else None,
+        output_parts=(1 + np.outer(turns.nodes, u))[None, None] if order_one else None,
         along=np.zeros((1, size)),
         lengthening=np.zeros(1),
         leaning=np.zeros((1, len(u), size)),

@@ -71,16 +71,17 @@ def second_gradient(
     z, weights = gauss_hermite(SAMPLE_NODES)
     scale = np.sqrt(1 + first.excess[0])[:, None]
     shift = first.shared[0] @ z[None]
-    a0, a1, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
+    _, a1, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
     slope, curve = a1 / scale, bent / scale**2
     nodes, mass = gauss_hermite(SLOPE_NODES)
     squared = problem.activation.derivative(scale[..., None] * nodes + shift[..., None]) ** 2 @ mass
     beside = first.asides.shape[2]
     blocks = tuple(block_indices(beside, 1))
     parts, square = label_parts(problem.teacher, first.cosines[:1], first.asides[:1], z[None], blocks)
-    output = (u_weights * u) @ a0
+    output, scatter = output_after(problem, sizes, first, (u, u_weights), z)
+    noise_variance = problem.noise_variance + scatter
     residual = parts[0, 0] - output
-    second = square[0] + problem.noise_variance - 2 * output * parts[0, 0] + output**2
+    second = square[0] + noise_variance - 2 * output * parts[0, 0] + output**2
     units = [tuple(int(i == e) for i in range(beside)) for e in range(beside)]
     slopes = np.stack([parts[0, blocks.index(unit)] for unit in units])
     mean = np.concatenate([[residual * z], slopes]) * weights
@@ -93,7 +94,7 @@ def second_gradient(
     typical = curve @ (weights * residual)
     spread = sizes.step_ratio * np.maximum(squared - slope**2, 0.0)
     noise = spread @ (weights * second)
-    turn, loud = _between(problem, first, output, shown, (curve, spread))
+    turn, loud = _between(problem, first, (output, noise_variance), shown, (curve, spread))
     beyond = np.arange(1 + beside, turn.shape[1])
     turn[:, beyond, beyond] += typical[:, None]
     loud[:, beyond, beyond] += noise[:, None]
@@ -108,22 +109,58 @@ def second_gradient(
     )
 
 
+def output_after(
+    problem: Problem, sizes: Sizes, first: StepLaw, rule: tuple[Array, Array], z: Array
+) -> tuple[Array, Array]:
+    r"""The network's output after the first step: its mean and its variance given z, each (nz,).
+
+    .. math:: f_1(z) = \sqrt N\tau\,E_U[U A_0(U, z)], \qquad E_U[U^2(E\sigma^2 - A_0^2)]
+        - E_U[U^2 A_1/s]^2 + 2\tfrac Nd E_U[U A_3]^2
+
+    The second for an output of order one, :math:`\tau = 1`: what is linear in the rows' random parts has lost what
+    they have along a, and all neurons see the norm of x alike. `rule` are nodes and weights of U
+    [firststep, second step, eq. 11].
+    """
+    u, u_weights = rule
+    scale, shift = np.sqrt(1 + first.excess[0])[:, None], first.shared[0] @ z[None]
+    mean, slope, square, bent = problem.activation.gaussian_averages(
+        np.broadcast_to(scale, shift.shape), shift
+    )
+    output = problem.output_law.scale(sizes.width) * math.sqrt(sizes.width) * ((u_weights * u) @ mean)
+    if not problem.output_law.order_one:
+        return output, np.zeros_like(output)
+    known = (u_weights * u**2) @ (slope / scale)
+    norm = 2 * sizes.width / sizes.dim * ((u_weights * u) @ bent) ** 2
+    return output, np.maximum((u_weights * u**2) @ (square - mean**2) - known**2, 0.0) + norm
+
+
+def _label_grid(problem: Problem, beside: int) -> tuple[Array, Array]:
+    """Nodes of the directions beside z, (beside, G), and weights; of the initial output's, which no label knows, two."""
+    unknown = int(problem.output_law.order_one)
+    nodes, weights = gauss_hermite(TURN_NODES[beside - unknown])
+    rules = [(nodes, weights)] * (beside - unknown) + [gauss_hermite(2)] * unknown
+    g = np.array(list(product(*[rule[0] for rule in rules]))).T
+    return g, np.array([math.prod(row) for row in product(*[rule[1] for rule in rules])])
+
+
 def _between(
-    problem: Problem, first: StepLaw, output: Array, shown: Array, factors: tuple[Array, Array]
+    problem: Problem,
+    first: StepLaw,
+    known_of_z: tuple[Array, Array],
+    shown: Array,
+    factors: tuple[Array, Array],
 ) -> tuple[Array, Array]:
     r"""E[y~ f x x^T] and E[y~^2 f' x x^T] between z, e_1 … and what a sample shows along the scatter's axes.
 
-    `factors` f and f' are (nu, nz). Along an axis f_r of the scatter, which it is a part of, sample i has the mean
+    `known_of_z` are the output and the noise's variance given z; `factors` f and f' are (nu, nz). Along an axis f_r of the scatter, which it is a part of, sample i has the mean
     :math:`\tilde y_i b_r(z_i)`, so that moments up to :math:`\tilde y^4` are needed [firststep, second step].
     """
     z, weights = gauss_hermite(SAMPLE_NODES)
-    beside = first.asides.shape[2]
-    nodes, node_weights = gauss_hermite(TURN_NODES[beside])
-    g = np.array(list(product(nodes, repeat=beside))).T
-    mass = np.array([math.prod(row) for row in product(node_weights, repeat=beside)])
+    beside, (output, variance) = first.asides.shape[2], known_of_z
+    g, mass = _label_grid(problem, beside)
     t = np.multiply.outer(z, first.cosines[0, :, 0])[:, None] + (first.asides[0] @ g).T
     labels = np.asarray(problem.teacher.at(t.reshape(-1, t.shape[-1]))).reshape(len(z), -1)
-    left, noise = labels - output[:, None], problem.noise_variance
+    left, noise = labels - output[:, None], variance[:, None]
     x = np.concatenate(
         [np.broadcast_to(z[:, None], left.shape)[None], np.broadcast_to(g[:, None], (beside, *left.shape))]
     )

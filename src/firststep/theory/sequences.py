@@ -96,11 +96,8 @@ def _check_double(problem: Problem, sizes: Sizes) -> None:
         raise ValueError(
             "a second step is predicted on a fresh sample: leave step_sample at 'fresh', or simulate"
         )
-    if problem.output_law.order_one or not problem.covariance(sizes.dim).isotropic:
-        raise ValueError(
-            "two steps are predicted for isotropic inputs and an initial output that vanishes: choose "
-            "inputs='isotropic' and initial_output='vanishing', or simulate"
-        )
+    if not problem.covariance(sizes.dim).isotropic:
+        raise ValueError("two steps are predicted for isotropic inputs: choose inputs='isotropic', or simulate")
 
 
 def _overlaps(problem: Problem, sizes: Sizes, taken: list[Array], rest: str) -> dict[str, Array]:

@@ -17,8 +17,8 @@ from firststep.gaussian import Array, gauss_hermite
 from firststep.setting import Problem, Sizes
 from firststep.theory.matrix_law import Quadrature, Samples, label_samples, quadrature
 from firststep.theory.rest import noise_shares
-from firststep.theory.second_step import SLOPE_NODES, Readouts, after_first
-from firststep.theory.step_law import StepLaw, beyond_spike
+from firststep.theory.second_step import SLOPE_NODES, Readouts, after_first, output_after
+from firststep.theory.step_law import StepLaw, beyond_spike, directions_of
 
 # Points that stand for the samples of a step, as a power of two.
 SAMPLE_POINTS = 13
@@ -179,17 +179,20 @@ def turn_samples(
     first, gradient = after_first(problem, sizes, step_size, rest, readouts)
     u, u_weights, n0 = readouts.u, readouts.weights, sizes.n_step_samples
     points = _normal_points(first.asides.shape[2] + 2)
-    z, noise = points[:, 0], math.sqrt(problem.noise_variance) * points[:, -1]
+    z, noise = points[:, 0], points[:, -1]
     t = z[:, None] * first.cosines[0, :, 0] + points[:, 1:-1] @ first.asides[0].T
-    label = np.asarray(problem.teacher.at(t)) + noise
+    signal = np.asarray(problem.teacher.at(t))
+    label = signal + math.sqrt(problem.noise_variance + problem.output_variance(sizes)) * noise
     grid = np.linspace(-REACH, REACH, TABLE)
-    mean, slope, curved, squared = _slopes(problem, first, grid)
+    slope, curved, squared = _slopes(problem, first, grid)
     left = np.maximum(squared - slope**2 - curved**2 * (1 + first.excess[0])[:, None], 0.0)
     scatter = gradient.scatter[:, -SPECIAL_AXES:]
     shown = scatter.T @ slope / (scatter**2).sum(axis=0)[:, None]
-    averages = (u_weights * u) @ mean, (u_weights * u**2) @ curved, (u_weights * u**2) @ left
-    output, curve, loud, *rows = (np.interp(z, grid, row) for row in (*averages, *shown))
-    residual, axes = label - output, _known_axes(first)
+    averages = (u_weights * u**2) @ curved, (u_weights * u**2) @ left
+    averages += output_after(problem, sizes, first, (u, u_weights), grid)
+    curve, loud, output, scattered, *rows = (np.interp(z, grid, row) for row in (*averages, *shown))
+    residual = signal - output + np.sqrt(problem.noise_variance + scattered) * noise
+    axes = _known_axes(problem, sizes, step_size, rest, first)
     s = np.concatenate([points[:, :-1] @ axes.T, residual[:, None] * np.stack(rows, axis=1)], axis=1)
     shares = np.full(len(s), 1 / len(s))
     later = Samples(residual * curve, shares, s[:, :, None] * s[:, None, :], len(axes))
@@ -210,21 +213,24 @@ def turn_samples(
     )
 
 
-def _known_axes(first: StepLaw) -> Array:
-    """The teacher's directions and the scatter of the first step, rows, in the axes z, e_1 …."""
+def _known_axes(problem: Problem, sizes: Sizes, step_size: float, rest: str, first: StepLaw) -> Array:
+    """The teacher's directions, (W0^T a,) and the scatter of the first step, rows, in the axes z, e_1 …."""
+    if problem.output_law.order_one:
+        axes = directions_of(problem, sizes, np.array([step_size]), rest)[1][0].T
+        return np.asarray(axes * np.where(np.arange(len(axes)) == len(axes) - 1, np.sign(axes[-2, -1]), 1.0))
     teacher = np.concatenate([first.cosines[0], first.asides[0]], axis=1)
     left = np.linalg.svd(teacher)[2][-1]
     return np.concatenate([teacher, [left if left[0] >= 0 else -left]])
 
 
-def _slopes(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Array, Array, Array]:
-    """E sigma, E sigma', E sigma'' and E sigma'^2 after the first step given U and z, (nu, nz)."""
+def _slopes(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Array, Array]:
+    """E sigma', E sigma'' and E sigma'^2 after the first step given U and z, (nu, nz)."""
     scale = np.sqrt(1 + first.excess[0])[:, None]
     shift = first.shared[0] @ z[None]
-    mean, slope, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
+    _, slope, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
     nodes, mass = gauss_hermite(SLOPE_NODES)
     squared = problem.activation.derivative(scale[..., None] * nodes + shift[..., None]) ** 2 @ mass
-    return mean, slope / scale, bent / scale**2, squared
+    return slope / scale, bent / scale**2, squared
 
 
 @lru_cache(maxsize=8)
