@@ -138,7 +138,7 @@ def slopes_after(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Arr
 
 
 def _label_grid(problem: Problem, reach: float, beside: int) -> tuple[Array, Array]:
-    """Nodes of the directions beside z, (beside, G), and weights; of the initial output's, which no label knows, two."""
+    """Nodes of the directions beside z, (beside, G), and weights; two of the initial output's, which no label knows."""
     unknown = int(problem.output_law.order_one)
     known = normal_points(reach, TURN_NODES[beside - unknown])
     rules = [known] * (beside - unknown) + [gauss_hermite(2)] * unknown

@@ -196,14 +196,12 @@ def turn_samples(
     left = np.maximum(squared - slope**2 - curved**2 * (1 + first.excess[0])[:, None], 0.0)
     scatter = gradient.scatter[:, -SPECIAL_AXES:]
     shown = scatter.T @ slope / (scatter**2).sum(axis=0)[:, None]
-    averages = (u_weights * u**2) @ curved, (u_weights * u**2) @ left
-    averages += output_after(problem, sizes, first, (u, u_weights), grid)
-    curve, loud, output, scattered, *rows = (np.interp(z, grid, row) for row in (*averages, *shown))
+    averages = (u_weights * u**2) @ np.stack([curved, left])
+    outputs = output_after(problem, sizes, first, (u, u_weights), grid)
+    curve, loud, output, scattered, *rows = (np.interp(z, grid, row) for row in (*averages, *outputs, *shown))
     residual = signal - output + np.sqrt(problem.noise_variance + scattered) * noise
     axes = _known_axes(problem, sizes, step_size, rest, first)
-    s = np.concatenate(
-        [points.coordinates @ axes.T, residual[:, None] * np.stack(rows, axis=1)], axis=1
-    )
+    s = np.concatenate([points.coordinates @ axes.T, residual[:, None] * np.stack(rows, axis=1)], axis=1)
     table = s[:, :, None] * s[:, None, :]
     if problem.output_law.order_one:
         # Along the last axis, which no label knows, a sample is anywhere.
