@@ -43,6 +43,7 @@ DEVELOPMENT = {(kind, 1) for kind in KINDS} | {
     ("single", 3),
     ("covariance", 2),
     ("steps", 2),
+    ("steps", 3),
 }
 SIZES = {"half": 0.5, "twice": 2.0}
 # Standard errors beyond which a problem is followed, and draws that a followed size needs at least.

@@ -36,7 +36,7 @@ def both_steps(
 
     `levels` are the nodes of the law of both turns, in typical directions and for each special one.
     """
-    u = readouts.u
+    u, order_one = readouts.u, problem.output_law.order_one
     first, gradient = after_first(problem, sizes, steps[0], rest, readouts)
     known = gradient.mean.shape[1]
     push = steps[1] * u / math.sqrt(sizes.width)
@@ -67,7 +67,6 @@ def both_steps(
     variance, vectors, size = turns.variances(u, total), turns.special_vectors @ special.T, len(special)
     special_stretch = variance(turns.special_nodes, turns.special_share) / total
     smooth = np.einsum("lu,la,lc->uac", special_stretch, vectors, vectors)
-    order_one = problem.output_law.order_one
     return StepLaw(
         shared=shared[None],
         excess=total[None] - 1,
