@@ -108,7 +108,7 @@ def output_after(
     r"""The network's output after the first step: its mean and its variance given z, each (nz,).
 
     .. math:: f_1(z) = \sqrt N\tau\,E_U[U A_0(U, z)], \qquad E_U[U^2(E\sigma^2 - A_0^2)]
-        - E_U[U^2 A_1/s]^2 + 2\tfrac Nd E_U[U A_3]^2
+        - E_U[U^2 A_1/s]^2 + 2\tfrac{N}{d} E_U[U A_3]^2
 
     The second for an output of order one, :math:`\tau = 1`: what is linear in the rows' random parts has lost what
     they have along a, and all neurons see the norm of x alike. `rule` are nodes and weights of U

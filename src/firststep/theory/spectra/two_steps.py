@@ -220,9 +220,9 @@ class TwoStepWeights(WeightBulk):
     def hidden(self, intervals: Sequence[tuple[float, float]], scan: Bulk, count: int) -> Array:
         r"""The same of the largest eigenvalues of the bulk, in these intervals [firststep, second step, eq. 10].
 
-        .. math:: \frac{\rho_a(x_k)}{d\,\rho(x_k)}, \qquad d\int_{x_k}\rho\,\mathrm dx = k - \tfrac12,
+        .. math:: \frac{\rho_a(x_k)}{d\,\rho(x_k)}, \qquad d\int_{x_k}\rho\,\mathrm dx = k - \tfrac{1}{2},
 
-        with :math:`\rho_a = \frac1\pi\mathrm{Im}\,(S^{-1})_{aa}` the spectral density of a teacher's direction.
+        with :math:`\rho_a = \frac{1}{\pi}\mathrm{Im}\,(S^{-1})_{aa}` the spectral density of a teacher's direction.
         """
         places = np.arange(count) + 0.5
         masses: list[Array] = []
