@@ -19,10 +19,10 @@ from firststep.setting import OutsideTheoryWarning
 
 TARGETS = [Path(__file__).parent.parent / "docs" / "images" / "second-step-errors.svg"]
 PROBLEM = Problem("relu", "t1 + t1*t2", noise_std=0.3, rows="sphere")
-SIZES, RIDGE, REPLICAS = Sizes(1500, 300, 600), 0.05, 24
+SIZES, RIDGE, REPLICAS = Sizes(1500, 300, 600), 0.05, 8
 FIRST = (0.2, 0.35, 0.5)
-FINE, COARSE = np.linspace(0, 0.5, 51), np.linspace(0.05, 0.5, 10)
-QUANTITIES = {"test_error": "test error", "top2_t2": "squared overlap of t₂ with the second vector of W"}
+FINE, COARSE = np.linspace(0, 0.5, 26), np.linspace(0.05, 0.5, 7)
+QUANTITIES = {"test_error": "test error", "top2_t2": "overlap² of t₂, second vector"}
 
 
 def panels() -> list[Panel]:

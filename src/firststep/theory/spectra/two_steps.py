@@ -33,6 +33,8 @@ RESOLUTION, MOST_LEVELS, LEAST_SPACING = Resolution(1, 0.3, 16), 48, 0.1
 SPECIAL_LEVELS = 12
 # Points of the bulk's upper end at which the shares of its vectors are looked at.
 HIDDEN_POINTS = 24
+# Outliers this far beyond the bulk, in units of its edge, are clear of it.
+CLEAR = 1.1
 # Terms of the second step's slope in powers of z that are counted.
 MOST_TERMS = 8
 
@@ -207,15 +209,19 @@ class TwoStepWeights(WeightBulk):
     def leading(self, count: int) -> tuple[Array, int]:
         """What the vectors of the largest eigenvalues have of the teacher's directions, (count, k).
 
-        Outliers first, then the bulk's own (`hidden`); with it the number of outliers among them.
+        Outliers first, then the bulk's own (`hidden`); with it the number of clear outliers. Where one has just left
+        the bulk, its own share vanishes in the limit, and at finite size is not below that of the bulk's last.
         """
         intervals, scan = self.support(whole=self.in_pieces)
         directions = len(self.rows.teacher)
         names = ["beta"] if directions == 1 else [f"t{a + 1}" for a in range(directions)]
         above = self.all_outliers(intervals, scan)[:count]
-        found = [[outlier.overlaps[name] for name in names] for outlier in above]
-        hidden = self.hidden(intervals, scan, count - len(above))
-        return np.concatenate([np.reshape(found, (-1, directions)), hidden]), len(above)
+        found = np.zeros((count, directions))
+        for rank, outlier in enumerate(above):
+            found[rank] = [outlier.overlaps[name] for name in names]
+        clear = sum(outlier.eigenvalue > CLEAR * intervals[-1][1] for outlier in above)
+        found[clear:] = np.maximum(found[clear:], self.hidden(intervals, scan, count - clear))
+        return found, clear
 
     def hidden(self, intervals: Sequence[tuple[float, float]], scan: Bulk, count: int) -> Array:
         r"""The same of the largest eigenvalues of the bulk, in these intervals [firststep, second step, eq. 10].
