@@ -333,22 +333,6 @@ def _lowered(tables: Tables, places: tuple[tuple[int, int], ...], vectors: Value
     return np.asarray((by_block[:, blocks, None, :] @ tables.shifts[:, shifts])[:, :, 0])
 
 
-def _lifted(tables: Tables, places: tuple[tuple[int, int], ...], matrix: Values) -> Values:
-    """The lift of these places times a matrix (B, M K, M K) times its transpose: most of the lift's blocks are zero."""
-    count, basis = tables.h.shape[:2]
-    shifts = tables.shifts[:, [shift for _, shift in places]]
-    left = shifts @ matrix.reshape(count, len(places), basis, -1)
-    left = left.reshape(count, -1, len(places), basis).swapaxes(1, 2)
-    both = (left @ shifts.swapaxes(2, 3)).reshape(count, len(places), len(places), basis, basis)
-    found = np.zeros((count, len(tables.blocks), basis, len(tables.blocks), basis), dtype=both.dtype)
-    # `both` has the column's monomial first.
-    for column, (to, _) in enumerate(places):
-        for row, (block, _) in enumerate(places):
-            found[:, block, :, to, :] += both[:, column, row]
-    size = len(tables.blocks) * basis
-    return np.asarray(found.reshape(count, size, size))
-
-
 def _carried(tables: Tables, covariance: Array, degree: int, mass: Values) -> Values:
     """E_u[c_mm'(U) alpha alpha^T y] between all monomials m, m' of a degree, (B, M K, M K)."""
     count, basis, size = len(mass), tables.h.shape[1], covariance.shape[-1]
