@@ -46,6 +46,7 @@ DEVELOPMENT = {(kind, 1) for kind in KINDS} | {
     ("covariance", 2),
     ("covariance", 3),
     ("steps", 2),
+    ("steps", 3),
 }
 SIZES = {"half": 0.5, "twice": 2.0}
 # Standard errors beyond which a problem is followed, and draws that a followed size needs at least.

@@ -135,8 +135,9 @@ def predict(
         outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
         values = step_values(problem, sizes, 0 * steps if theory == "random_features" else steps) | values
         if theory == "unified" and problem.teacher.directions > 1:
-            learned = import_module(LEARNED).learned_after_one
-            values |= learned(problem, sizes, steps, lam, options.get("rest", "structured"))
+            learned = import_module(LEARNED)
+            shares = learned.learned_after_one(problem, sizes, steps, lam, options.get("rest", "structured"))
+            values |= shares | learned.share_bars(shares, outcome.test_error_bar / outcome.test_error)
     # Beyond this a step is larger than the weights it changes, and nothing has been compared with simulation.
     longest = math.sqrt(max(sizes.width, sizes.n_step_samples))
     beyond = [

@@ -21,7 +21,7 @@ COORDINATES = 2
 # Nodes of the law of both turns, in typical directions and for each special one.
 LEVELS, SPECIAL_LEVELS = 6, 6
 # Size below which functions of the coordinates are left out.
-NEGLIGIBLE = 1e-5
+NEGLIGIBLE = 1e-4
 
 
 def both_steps(
@@ -36,7 +36,7 @@ def both_steps(
 
     `levels` are the nodes of the law of both turns, in typical directions and for each special one.
     """
-    u = readouts.u
+    u, order_one = readouts.u, problem.output_law.order_one
     first, gradient = after_first(problem, sizes, steps[0], rest, readouts)
     known = gradient.mean.shape[1]
     push = steps[1] * u / math.sqrt(sizes.width)
@@ -79,8 +79,8 @@ def both_steps(
         special_extra=(covariance - smooth)[None],
         cosines=cosines[None],
         asides=asides[None],
-        output_turn=None,
-        output_parts=None,
+        output_turn=np.zeros((1, size)) if order_one else None,
+        output_parts=(1 + np.outer(turns.nodes, u))[None, None] if order_one else None,
         along=np.zeros((1, size)),
         lengthening=np.zeros(1),
         leaning=np.zeros((1, len(u), size)),

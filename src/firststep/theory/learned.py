@@ -48,6 +48,17 @@ def learned_shares(problem: Problem, geometry: Geometry, tables: Tables, answer:
     }
 
 
+def share_bars(shares: dict[str, Array], relative: Array) -> dict[str, Array]:
+    """Bars of shares: the test error's relative bar times the larger of a share and what is missing of it.
+
+    Examples
+    --------
+    >>> share_bars({"learned_t1": np.array([0.9, 0.2])}, np.array([0.01, 0.01]))
+    {'learned_t1_bar': array([0.009, 0.008])}
+    """
+    return {f"{name}_bar": relative * np.maximum(share, 1 - share) for name, share in shares.items()}
+
+
 def learned_after_one(
     problem: Problem, sizes: Sizes, step_sizes: Array, ridges: Array, rest: str = "structured"
 ) -> dict[str, Array]:

@@ -19,9 +19,9 @@ import numpy as np
 from firststep.gaussian import Array, gauss_hermite
 from firststep.setting import Problem, Sizes
 from firststep.theory.label_law import label_parts
-from firststep.theory.rest import RestLaw
+from firststep.theory.rest import RestLaw, normal_points, reach_of
 from firststep.theory.sectors import block_indices
-from firststep.theory.step_law import StepLaw, general_step
+from firststep.theory.step_law import StepLaw, bulk_law, general_step, plain_step
 
 # Nodes of z in averages over the second step's sample.
 SAMPLE_NODES = 60
@@ -29,8 +29,10 @@ SAMPLE_NODES = 60
 SLOPE_NODES = 80
 # Directions of the second step's scatter below this share of the largest are left out.
 NO_SCATTER = 1e-12
-# Nodes of each of so many directions beside z in averages of labels.
-TURN_NODES = {0: 1, 1: 40, 2: 20, 3: 12, 4: 8}
+# Nodes of each of so many directions beside z, on each side of zero, in averages of labels.
+TURN_NODES = {0: 1, 1: 20, 2: 10, 3: 6, 4: 4}
+# Nodes of the law of the first step's M.
+FIRST_LEVELS = 8
 
 
 @dataclass(frozen=True)
@@ -69,18 +71,13 @@ def second_gradient(
 ) -> SecondGradient:
     """Averages over a fresh sample of the gradient after a first step [firststep, second step, eqs. 1-4]."""
     z, weights = gauss_hermite(SAMPLE_NODES)
-    scale = np.sqrt(1 + first.excess[0])[:, None]
-    shift = first.shared[0] @ z[None]
-    a0, a1, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
-    slope, curve = a1 / scale, bent / scale**2
-    nodes, mass = gauss_hermite(SLOPE_NODES)
-    squared = problem.activation.derivative(scale[..., None] * nodes + shift[..., None]) ** 2 @ mass
+    slope, curve, squared = slopes_after(problem, first, z)
     beside = first.asides.shape[2]
     blocks = tuple(block_indices(beside, 1))
     parts, square = label_parts(problem.teacher, first.cosines[:1], first.asides[:1], z[None], blocks)
-    output = (u_weights * u) @ a0
+    output, scatter = output_after(problem, sizes, first, (u, u_weights), z)
     residual = parts[0, 0] - output
-    second = square[0] + problem.noise_variance - 2 * output * parts[0, 0] + output**2
+    second = square[0] + problem.noise_variance + scatter - 2 * output * parts[0, 0] + output**2
     units = [tuple(int(i == e) for i in range(beside)) for e in range(beside)]
     slopes = np.stack([parts[0, blocks.index(unit)] for unit in units])
     mean = np.concatenate([[residual * z], slopes]) * weights
@@ -88,12 +85,9 @@ def second_gradient(
     sizes_of, vectors = np.linalg.eigh(gram)
     kept = sizes_of > NO_SCATTER * max(float(sizes_of[-1]), 1e-300)
     values, vectors = sizes_of[kept], vectors[:, kept]
-    # What a sample shows of itself along each axis of the scatter, in units of its residual.
-    shown = sizes.step_ratio * (vectors.T @ slope) / np.sqrt(values)[:, None]
     typical = curve @ (weights * residual)
-    spread = sizes.step_ratio * np.maximum(squared - slope**2, 0.0)
-    noise = spread @ (weights * second)
-    turn, loud = _between(problem, first, output, shown, (curve, spread))
+    noise = sizes.step_ratio * np.maximum(squared - slope**2, 0.0) @ (weights * second)
+    turn, loud = _between(problem, sizes, first, (u, u_weights), vectors.T / np.sqrt(values)[:, None])
     beyond = np.arange(1 + beside, turn.shape[1])
     turn[:, beyond, beyond] += typical[:, None]
     loud[:, beyond, beyond] += noise[:, None]
@@ -108,22 +102,70 @@ def second_gradient(
     )
 
 
-def _between(
-    problem: Problem, first: StepLaw, output: Array, shown: Array, factors: tuple[Array, Array]
+def output_after(
+    problem: Problem, sizes: Sizes, first: StepLaw, rule: tuple[Array, Array], z: Array
 ) -> tuple[Array, Array]:
-    r"""E[y~ f x x^T] and E[y~^2 f' x x^T] between z, e_1 … and what a sample shows along the scatter's axes.
+    r"""The network's output after the first step: its mean and its variance given z, each (nz,).
 
-    `factors` f and f' are (nu, nz). Along an axis f_r of the scatter, which it is a part of, sample i has the mean
-    :math:`\tilde y_i b_r(z_i)`, so that moments up to :math:`\tilde y^4` are needed [firststep, second step].
+    .. math:: f_1(z) = \sqrt N\tau\,E_U[U A_0(U, z)], \qquad E_U[U^2(E\sigma^2 - A_0^2)]
+        - E_U[U^2 A_1/s]^2 + 2\tfrac{N}{d} E_U[U A_3]^2
+
+    The second for an output of order one, :math:`\tau = 1`: what is linear in the rows' random parts has lost what
+    they have along a, and all neurons see the norm of x alike. `rule` are nodes and weights of U
+    [firststep, second step, eq. 11].
     """
-    z, weights = gauss_hermite(SAMPLE_NODES)
-    beside = first.asides.shape[2]
-    nodes, node_weights = gauss_hermite(TURN_NODES[beside])
-    g = np.array(list(product(nodes, repeat=beside))).T
-    mass = np.array([math.prod(row) for row in product(node_weights, repeat=beside)])
+    u, u_weights = rule
+    scale, shift = np.sqrt(1 + first.excess[0])[:, None], first.shared[0] @ z[None]
+    mean, slope, square, bent = problem.activation.gaussian_averages(
+        np.broadcast_to(scale, shift.shape), shift
+    )
+    output = problem.output_law.scale(sizes.width) * math.sqrt(sizes.width) * ((u_weights * u) @ mean)
+    if not problem.output_law.order_one:
+        return output, np.zeros_like(output)
+    known = (u_weights * u**2) @ (slope / scale)
+    norm = 2 * sizes.width / sizes.dim * ((u_weights * u) @ bent) ** 2
+    return output, np.maximum((u_weights * u**2) @ (square - mean**2) - known**2, 0.0) + norm
+
+
+def slopes_after(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Array, Array]:
+    """E sigma', E sigma'' and E sigma'^2 after the first step given U and z, (nu, nz)."""
+    scale = np.sqrt(1 + first.excess[0])[:, None]
+    shift = first.shared[0] @ z[None]
+    _, slope, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
+    nodes, mass = gauss_hermite(SLOPE_NODES)
+    squared = problem.activation.derivative(scale[..., None] * nodes + shift[..., None]) ** 2 @ mass
+    return slope / scale, bent / scale**2, squared
+
+
+def _label_grid(problem: Problem, reach: float, beside: int) -> tuple[Array, Array]:
+    """Nodes of the directions beside z, (beside, G), and weights; two of the initial output's, which no label knows."""
+    unknown = int(problem.output_law.order_one)
+    known = normal_points(reach, TURN_NODES[beside - unknown])
+    rules = [known] * (beside - unknown) + [gauss_hermite(2)] * unknown
+    g = np.array(list(product(*[rule[0] for rule in rules]))).reshape(-1, beside).T
+    return g, np.array([math.prod(row) for row in product(*[rule[1] for rule in rules])])
+
+
+def _between(
+    problem: Problem, sizes: Sizes, first: StepLaw, rule: tuple[Array, Array], axes: Array
+) -> tuple[Array, Array]:
+    r"""E[y~ sigma'' x x^T] and the noise's covariance between z, e_1 … and the scatter's axes, (nu, ·, ·).
+
+    Along an axis f_r of the scatter, which it is a part of, sample i has the mean :math:`\tilde y_i b_r(z_i)`, so that
+    moments up to :math:`\tilde y^4` are needed: those of labels as n0 samples contain them [firststep, second step].
+    `axes` (R, nu) over their sizes.
+    """
+    reach = reach_of(sizes.n_step_samples)
+    z, weights = normal_points(reach, SAMPLE_NODES // 2)
+    slope, curve, squared = slopes_after(problem, first, z)
+    shown = sizes.step_ratio * axes @ slope
+    factors = curve, sizes.step_ratio * np.maximum(squared - slope**2, 0.0)
+    output, scatter = output_after(problem, sizes, first, rule, z)
+    beside, noise = first.asides.shape[2], (problem.noise_variance + scatter)[:, None]
+    g, mass = _label_grid(problem, reach, beside)
     t = np.multiply.outer(z, first.cosines[0, :, 0])[:, None] + (first.asides[0] @ g).T
     labels = np.asarray(problem.teacher.at(t.reshape(-1, t.shape[-1]))).reshape(len(z), -1)
-    left, noise = labels - output[:, None], problem.noise_variance
+    left = labels - output[:, None]
     x = np.concatenate(
         [np.broadcast_to(z[:, None], left.shape)[None], np.broadcast_to(g[:, None], (beside, *left.shape))]
     )
@@ -164,7 +206,12 @@ def after_first(
     problem: Problem, sizes: Sizes, step_size: float, rest: str, readouts: Readouts
 ) -> tuple[StepLaw, SecondGradient]:
     """The law of the first step and the gradient after it, which all second steps share."""
-    first = general_step(problem, sizes, np.array([step_size]), rest, readouts.u, isotropic_law())
+    steps = np.array([step_size])
+    if rest == "structured":
+        law = bulk_law(problem, sizes, rest, FIRST_LEVELS)
+        first = plain_step(problem, sizes, steps, rest, readouts.u, law)
+    else:
+        first = general_step(problem, sizes, steps, rest, readouts.u, isotropic_law())
     return first, second_gradient(problem, sizes, first, readouts.u, readouts.weights)
 
 

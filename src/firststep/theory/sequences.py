@@ -15,7 +15,7 @@ from firststep.theory.coefficients import Geometry, Resolution, tables_from
 from firststep.theory.equations import answer_at, errors_at, first_guess, residual_of, solve_points
 from firststep.theory.label_law import label_moments
 from firststep.theory.ladder import FITTED, RESIDUAL, Way
-from firststep.theory.learned import learned_after_one, learned_shares
+from firststep.theory.learned import learned_after_one, learned_shares, share_bars
 from firststep.theory.second_step import Readouts
 from firststep.theory.sectors import degree_shares
 from firststep.theory.spectra.two_steps import TwoStepWeights
@@ -24,12 +24,14 @@ from firststep.theory.unified import finite_size_bars
 
 # Two resolutions: the finer one answers; their difference, at so many of the second steps that follow a first one, goes
 # into the error bar.
-COARSE, FINE = Plane(16, 7, 0.36), Plane(20, 8, 0.25)
+COARSE, FINE = Plane(16, 6, 0.45), Plane(20, 7, 0.36)
 COMPARED = 3
 # Resolution of the weights' outliers: a finer one moves their overlaps by less than 1e-3.
 OUTLIERS = Resolution(1, 0.45, 12)
-# Share of the second degree from which on it has a sector of its own: two coordinates make it costly.
-SECOND_DEGREE = 0.05
+# Bar of an overlap o, in units of sqrt(o (1 - o)/d); that of a vector inside the bulk is known to a factor of two.
+BAR_OVERLAP = 0.5
+# Share of the second degree from which on it has a sector of its own; at a twentieth it is worth 3 % of some errors.
+SECOND_DEGREE = 0.003
 # Relative error of the second step's law, beyond that of one step, for a step of sqrt(N) and labels with a Gaussian's
 # kurtosis. It grows with the root of that: single large labels turn rows in ways that no law of them has.
 BAR_SECOND, KURTOSIS = 0.02, 3.0
@@ -65,12 +67,11 @@ def solve(
         for name in (*FITTED, "train_error_bar", "test_error_bar")
     }
     if problem.teacher.directions > 1:
-        grids |= learned_after_one(problem, sizes, distinct, ridges, rest)
+        shares = learned_after_one(problem, sizes, distinct, ridges, rest)
     else:
-        learned = [
-            name for name in known.values if f"{name}_bar" in known.values and name.startswith("learned_")
-        ]
-        grids |= {name: known.values[name] for name in learned}
+        shares = {name: known.values[name] for name in known.values if name.startswith("learned_")}
+        shares = {name: share for name, share in shares.items() if not name.endswith("_bar")}
+    grids |= shares
     values: dict[str, Array] = {}
     for name, grid in grids.items():
         values[name] = np.empty((len(schedule), len(ridges)))
@@ -82,6 +83,9 @@ def solve(
             values[name][double] = numbers
     for name in ("train", "test"):
         values[f"{name}_gain"] = grids[f"{name}_error"][:1] - values[f"{name}_error"]
+    values |= share_bars(
+        {name: values[name] for name in shares}, values["test_error_bar"] / values["test_error"]
+    )
     values |= _overlaps(problem, sizes, taken, rest)
     values["residual_spread"] = values["test_error"] - problem.noise_variance
     later = schedule[:, 1:]
@@ -96,24 +100,16 @@ def _check_double(problem: Problem, sizes: Sizes) -> None:
         raise ValueError(
             "a second step is predicted on a fresh sample: leave step_sample at 'fresh', or simulate"
         )
-    if problem.output_law.order_one or not problem.covariance(sizes.dim).isotropic:
+    if not problem.covariance(sizes.dim).isotropic:
         raise ValueError(
-            "two steps are predicted for isotropic inputs and an initial output that vanishes: choose "
-            "inputs='isotropic' and initial_output='vanishing', or simulate"
+            "two steps are predicted for isotropic inputs: choose inputs='isotropic', or simulate"
         )
 
 
 def _overlaps(problem: Problem, sizes: Sizes, taken: list[Array], rest: str) -> dict[str, Array]:
-    """Squared overlaps of the weights' two largest singular vectors with the teacher's directions, (S, 1).
-
-    They are those of the outliers; a vector that has not left the bulk knows nothing.
-    """
-    names = (
-        ["beta"]
-        if problem.teacher.directions == 1
-        else [f"t{a + 1}" for a in range(problem.teacher.directions)]
-    )
-    found = np.zeros((2, len(names), len(taken)))
+    """Squared overlaps of the weights' two largest singular vectors with the teacher's directions, and bars, (S, 1)."""
+    directions = problem.teacher.directions
+    found, bars = np.zeros((2, len(taken), 2, directions))
     plain = not problem.output_law.order_one and problem.covariance(sizes.dim).isotropic
     if not plain or rest == "none":
         return {}
@@ -124,17 +120,17 @@ def _overlaps(problem: Problem, sizes: Sizes, taken: list[Array], rest: str) -> 
         bulk = TwoStepWeights(problem, sizes, pairs[i], rest, OUTLIERS)
         bulk.neighbour = before
         try:
-            above = bulk.above()[:2]
+            found[i], outside = bulk.leading(2)
         except ConvergenceError:
             # Errors are known without the overlaps.
-            found[:, :, i] = np.nan
+            found[i] = bars[i] = np.nan
             continue
-        for rank, outlier in enumerate(above):
-            found[rank, :, i] = [outlier.overlaps[name] for name in names]
+        spread = np.sqrt(np.clip(found[i] * (1 - found[i]), 0.0, None) / float(sizes.dim))
+        bars[i] = BAR_OVERLAP * spread + found[i] * (np.arange(2) >= outside)[:, None]
         bulk.neighbour, before = None, bulk
-    return {
-        f"top{rank + 1}_t{a + 1}": found[rank, a][:, None] for rank in range(2) for a in range(len(names))
-    }
+    names = {f"top{rank + 1}_t{a + 1}": (rank, a) for rank in range(2) for a in range(directions)}
+    values = {name: found[:, rank, a, None] for name, (rank, a) in names.items()}
+    return values | {f"{name}_bar": bars[:, rank, a, None] for name, (rank, a) in names.items()}
 
 
 def _two_steps(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str) -> dict[str, Array]:
@@ -167,17 +163,22 @@ def _on_plane(
 ) -> dict[str, Array]:
     """What the fit has after each pair of steps at one resolution, (pairs, R)."""
     geometry = plane_geometry(problem, sizes, plane, rest, highest)
-    rows, readouts = [], Readouts(geometry.u, geometry.u_weights)
-    for pair in steps:
-        law = both_steps(problem, sizes, (float(pair[0]), float(pair[1])), rest, readouts)
-        rows.append(_answers(problem, geometry, law, ridges))
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    readouts = Readouts(geometry.u, geometry.u_weights)
+    rows: dict[int, dict[str, Array]] = {}
+    state: Array | None = None
+    for i in np.lexsort((steps[:, 1], steps[:, 0])):
+        law = both_steps(problem, sizes, (float(steps[i, 0]), float(steps[i, 1])), rest, readouts)
+        rows[int(i)], state = _answers(problem, geometry, law, ridges, state)
+    return {name: np.stack([rows[i][name] for i in range(len(steps))]) for name in rows[0]}
 
 
-def _answers(problem: Problem, geometry: Geometry, law: StepLaw, ridges: Array) -> dict[str, Array]:
-    """What the fit has after the steps, for each ridge."""
+def _answers(
+    problem: Problem, geometry: Geometry, law: StepLaw, ridges: Array, neighbour: Array | None
+) -> tuple[dict[str, Array], Array]:
+    """What the fit has after the steps, for each ridge, and the solution, from that of a neighbour or from nothing."""
     tables = tables_from(geometry, law).repeat(len(ridges))
-    found = solve_points(geometry, tables, ridges, first_guess(geometry, ridges), RESIDUAL, 8)
+    start, rounds = (first_guess(geometry, ridges), 8) if neighbour is None else (neighbour, 1)
+    found = solve_points(geometry, tables, ridges, start, RESIDUAL, rounds)
     answer = answer_at(geometry, tables, found.value)
     left = residual_of(geometry, answer.state, ridges)
     numbers = errors_at(answer, ridges)
@@ -186,4 +187,4 @@ def _answers(problem: Problem, geometry: Geometry, law: StepLaw, ridges: Array) 
         raise ConvergenceError(
             "the theory of two steps gave an error that is not positive: raise ridge", errors, left
         )
-    return numbers | learned_shares(problem, geometry, tables, answer)
+    return numbers | learned_shares(problem, geometry, tables, answer), found.value

@@ -13,15 +13,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from firststep.gaussian import Array, gauss_hermite
+from firststep.gaussian import Array
 from firststep.setting import Problem, Sizes
 from firststep.theory.matrix_law import Quadrature, Samples, label_samples, quadrature
-from firststep.theory.rest import noise_shares
-from firststep.theory.second_step import SLOPE_NODES, Readouts, after_first
-from firststep.theory.step_law import StepLaw, beyond_spike
+from firststep.theory.rest import noise_shares, normal_points, reach_of
+from firststep.theory.second_step import Readouts, after_first, output_after, slopes_after
+from firststep.theory.step_law import StepLaw, beyond_spike, directions_of
 
-# Points that stand for the samples of a step, as a power of two.
-SAMPLE_POINTS = 13
+# Nodes on each side of zero of z and each direction beside it, of so many; of the noise.
+LABEL_NODES, NOISE_NODES = {1: 16, 2: 7, 3: 4, 4: 2}, {1: 8, 2: 4, 3: 3, 4: 2}
 # Axes of the second step's scatter that have the law of special directions.
 SPECIAL_AXES = 2
 # Reach and points of z where the slopes of the second step are tabulated.
@@ -87,6 +87,8 @@ class TurnSamples:
 
     Attributes
     ----------
+    shares : ndarray (P,)
+        Their probabilities.
     weights : tuple of ndarray (P,)
         m of each sample: 2 c_2 y, and y~ E[U^2 sigma''] given z.
     noise : tuple of ndarray (P,)
@@ -99,6 +101,7 @@ class TurnSamples:
         p, all special directions.
     """
 
+    shares: Array
     weights: tuple[Array, Array]
     noise: tuple[Array, Array]
     turning: tuple[Samples, Samples]
@@ -118,11 +121,13 @@ def turn_law(
     scale = [step / math.sqrt(sizes.width) for step in steps]
     m = np.concatenate([factor * own for factor, own in zip(scale, samples.weights, strict=True)])
     n = np.concatenate([factor**2 * own for factor, own in zip(scale, samples.noise, strict=True)])
-    turned = float(m @ m) > LITTLE * float(n.sum())
-    if not turned and not n.sum() > 0:
+    shares = np.tile(samples.shares, 2)
+    spread = float(shares @ n)
+    turned = float(shares @ m**2) > LITTLE * spread
+    if not turned and not spread > 0:
         return no_turn(samples.directions)
     grouped = samples.turning if turned else samples.spreading
-    factors = scale if turned else [factor**2 / (2 * float(n.mean())) for factor in scale]
+    factors = scale if turned else [factor**2 / spread for factor in scale]
     earlier, later = (
         replace(own, weights=factor * own.weights) for factor, own in zip(factors, grouped, strict=True)
     )
@@ -134,14 +139,17 @@ def turn_law(
         share, special_share = nodes, special_nodes
         m_nodes, m_special = np.zeros_like(nodes), np.zeros_like(special_nodes)
     else:
-        quadratic = _shares(m, n, sizes.step_ratio, [float(weights @ nodes**k) for k in range(5)])
+        quadratic = _shares(m, n * shares, sizes.step_ratio, [float(weights @ nodes**k) for k in range(5)])
         share, special_share = (np.maximum(np.polyval(quadratic, x), 0.0) for x in (nodes, special_nodes))
     mean = float(weights @ share)
     return TurnLaw(m_nodes, weights, m_special, vectors, share / mean, special_share / mean)
 
 
 def _shares(m: Array, n: Array, ratio: float, moments: list[float]) -> Array:
-    """The noise's variance along an eigenvector of the turns as a quadratic function of the eigenvalue."""
+    """The noise's variance along an eigenvector of the turns as a quadratic function of the eigenvalue.
+
+    From m and n of all samples, n times their probabilities, and moments of the law.
+    """
     if not n.sum() > 0:
         return np.ones(1)
     seen = [float((n * m**k).sum() / n.sum()) for k in range(3)]
@@ -178,21 +186,27 @@ def turn_samples(
     """Samples that stand for those of both steps, after a first step of this size."""
     first, gradient = after_first(problem, sizes, step_size, rest, readouts)
     u, u_weights, n0 = readouts.u, readouts.weights, sizes.n_step_samples
-    points = _normal_points(first.asides.shape[2] + 2)
-    z, noise = points[:, 0], math.sqrt(problem.noise_variance) * points[:, -1]
-    t = z[:, None] * first.cosines[0, :, 0] + points[:, 1:-1] @ first.asides[0].T
-    label = np.asarray(problem.teacher.at(t)) + noise
+    points = _points_of(problem, n0, first.asides.shape[2])
+    z, noise, shares = points.coordinates[:, 0], points.noise, points.shares
+    t = z[:, None] * first.cosines[0, :, 0] + points.coordinates[:, 1:] @ first.asides[0].T
+    signal = np.asarray(problem.teacher.at(t))
+    label = signal + math.sqrt(problem.noise_variance + problem.output_variance(sizes)) * noise
     grid = np.linspace(-REACH, REACH, TABLE)
-    mean, slope, curved, squared = _slopes(problem, first, grid)
+    slope, curved, squared = slopes_after(problem, first, grid)
     left = np.maximum(squared - slope**2 - curved**2 * (1 + first.excess[0])[:, None], 0.0)
     scatter = gradient.scatter[:, -SPECIAL_AXES:]
     shown = scatter.T @ slope / (scatter**2).sum(axis=0)[:, None]
-    averages = (u_weights * u) @ mean, (u_weights * u**2) @ curved, (u_weights * u**2) @ left
-    output, curve, loud, *rows = (np.interp(z, grid, row) for row in (*averages, *shown))
-    residual, axes = label - output, _known_axes(first)
-    s = np.concatenate([points[:, :-1] @ axes.T, residual[:, None] * np.stack(rows, axis=1)], axis=1)
-    shares = np.full(len(s), 1 / len(s))
-    later = Samples(residual * curve, shares, s[:, :, None] * s[:, None, :], len(axes))
+    averages = (u_weights * u**2) @ np.stack([curved, left])
+    outputs = output_after(problem, sizes, first, (u, u_weights), grid)
+    curve, loud, output, scattered, *rows = (np.interp(z, grid, row) for row in (*averages, *outputs, *shown))
+    residual = signal - output + np.sqrt(problem.noise_variance + scattered) * noise
+    axes = _known_axes(problem, sizes, step_size, rest, first)
+    s = np.concatenate([points.coordinates @ axes.T, residual[:, None] * np.stack(rows, axis=1)], axis=1)
+    table = s[:, :, None] * s[:, None, :]
+    if problem.output_law.order_one:
+        # Along the last axis, which no label knows, a sample is anywhere.
+        table[:, : len(axes), : len(axes)] += np.outer(axes[:, -1], axes[:, -1])
+    later = Samples(residual * curve, shares, table, len(axes))
     earlier = label_samples(problem, sizes)
     turned, beyond = 2 * float(problem.activation.hermite(3)[2]), beyond_spike(problem, rest)
     turning = replace(earlier, weights=turned * earlier.weights), later
@@ -201,6 +215,7 @@ def turn_samples(
         replace(later, weights=loud * residual**2),
     )
     return TurnSamples(
+        shares=shares,
         weights=(turned * label, residual * curve),
         noise=(beyond * label**2, loud * residual**2),
         turning=(turning[0].gathered(n0), turning[1].gathered(n0)),
@@ -210,31 +225,34 @@ def turn_samples(
     )
 
 
-def _known_axes(first: StepLaw) -> Array:
-    """The teacher's directions and the scatter of the first step, rows, in the axes z, e_1 …."""
+def _known_axes(problem: Problem, sizes: Sizes, step_size: float, rest: str, first: StepLaw) -> Array:
+    """The teacher's directions, (W0^T a,) and the scatter of the first step, rows, in the axes z, e_1 …."""
+    if problem.output_law.order_one:
+        axes = directions_of(problem, sizes, np.array([step_size]), rest)[1][0].T
+        return np.asarray(axes * np.where(np.arange(len(axes)) == len(axes) - 1, np.sign(axes[-2, -1]), 1.0))
     teacher = np.concatenate([first.cosines[0], first.asides[0]], axis=1)
     left = np.linalg.svd(teacher)[2][-1]
     return np.concatenate([teacher, [left if left[0] >= 0 else -left]])
 
 
-def _slopes(problem: Problem, first: StepLaw, z: Array) -> tuple[Array, Array, Array, Array]:
-    """E sigma, E sigma', E sigma'' and E sigma'^2 after the first step given U and z, (nu, nz)."""
-    scale = np.sqrt(1 + first.excess[0])[:, None]
-    shift = first.shared[0] @ z[None]
-    mean, slope, _, bent = problem.activation.gaussian_averages(np.broadcast_to(scale, shift.shape), shift)
-    nodes, mass = gauss_hermite(SLOPE_NODES)
-    squared = problem.activation.derivative(scale[..., None] * nodes + shift[..., None]) ** 2 @ mass
-    return mean, slope / scale, bent / scale**2, squared
+@dataclass(frozen=True)
+class _Points:
+    """Coordinates of samples along z, e_1 …, (P, 1 + beside), their noise in units of its size, and probabilities."""
+
+    coordinates: Array
+    noise: Array
+    shares: Array
 
 
-@lru_cache(maxsize=8)
-def _normal_points(dimensions: int) -> Array:
-    """Evenly spread Gaussian points: multiples of powers of the generalised golden ratio."""
-    from scipy.special import ndtri
-
-    ratio = 2.0
-    for _ in range(64):
-        ratio = (1 + ratio) ** (1 / (dimensions + 1))
-    powers = ratio ** -np.arange(1.0, dimensions + 1)
-    count = 2**SAMPLE_POINTS
-    return np.asarray(ndtri((0.5 + np.outer(np.arange(1.0, count + 1), powers)) % 1.0))
+def _points_of(problem: Problem, samples: int, beside: int) -> _Points:
+    """Samples as n0 of them contain them; the coordinate of an initial output of order one, the last, is zero."""
+    known = beside - int(problem.output_law.order_one)
+    reach, count = reach_of(samples), problem.teacher.directions
+    noisy = problem.noise_variance > 0 or problem.output_law.order_one
+    rules = [normal_points(reach, LABEL_NODES[count])] * (1 + known)
+    rules += [normal_points(reach, NOISE_NODES[count]) if noisy else (np.zeros(1), np.ones(1))]
+    grids = np.meshgrid(*[nodes for nodes, _ in rules], indexing="ij")
+    shares = np.prod(np.meshgrid(*[mass for _, mass in rules], indexing="ij"), axis=0).ravel()
+    coordinates = np.zeros((shares.size, 1 + beside))
+    coordinates[:, : 1 + known] = np.stack([grid.ravel() for grid in grids[:-1]], axis=1)
+    return _Points(coordinates, grids[-1].ravel(), shares)

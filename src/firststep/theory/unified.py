@@ -56,6 +56,7 @@ from firststep.theory.ladder import (
     solve_all,
     solve_level,
 )
+from firststep.theory.learned import share_bars
 from firststep.theory.own_component import knows_own
 from firststep.theory.sectors import chosen_degree, degree_shares, highest_degree
 
@@ -149,7 +150,7 @@ def solve(
     bars = finite_size_bars(problem, sizes, flat_steps, flat_ridges, way, errors_of(points.numbers))
     unsettled = np.where(np.isfinite(points.error), points.error, 0.0)
     train, test = (np.hypot(bar, unsettled).reshape(len(steps), -1)[1:] for bar in bars)
-    values |= {f"{name}_bar": test * np.maximum(share, 1 - share) for name, share in shares.items()}
+    values |= share_bars(shares, test)
     values |= {
         "train_error_bar": train * values["train_error"],
         "test_error_bar": test * values["test_error"],

@@ -10,6 +10,7 @@ between the special directions, with e(U) from the bulk's own equations; x is an
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +31,10 @@ from firststep.theory.turns import no_turn, turn_law, turn_samples
 RESOLUTION, MOST_LEVELS, LEAST_SPACING = Resolution(1, 0.3, 16), 48, 0.1
 # Nodes of the law of both turns for each special direction.
 SPECIAL_LEVELS = 12
+# Points of the bulk's upper end at which the shares of its vectors are looked at.
+HIDDEN_POINTS = 24
+# Outliers this far beyond the bulk, in units of its edge, are clear of it.
+CLEAR = 1.1
 # Terms of the second step's slope in powers of z that are counted.
 MOST_TERMS = 8
 
@@ -200,6 +205,64 @@ class TwoStepWeights(WeightBulk):
                 continue
             found.append(Outlier(x, math.sqrt(x), self._shares(vector, slope), x / edge))
         return tuple(found)
+
+    def leading(self, count: int) -> tuple[Array, int]:
+        """What the vectors of the largest eigenvalues have of the teacher's directions, (count, k).
+
+        Outliers first, then the bulk's own (`hidden`); with it the number of clear outliers. Where one has just left
+        the bulk, its own share vanishes in the limit, and at finite size is not below that of the bulk's last.
+        """
+        intervals, scan = self.support(whole=self.in_pieces)
+        directions = len(self.rows.teacher)
+        names = ["beta"] if directions == 1 else [f"t{a + 1}" for a in range(directions)]
+        above = self.all_outliers(intervals, scan)[:count]
+        found = np.zeros((count, directions))
+        for rank, outlier in enumerate(above):
+            found[rank] = [outlier.overlaps[name] for name in names]
+        clear = sum(outlier.eigenvalue > CLEAR * intervals[-1][1] for outlier in above)
+        found[clear:] = np.maximum(found[clear:], self.hidden(intervals, scan, count - clear))
+        return found, clear
+
+    def hidden(self, intervals: Sequence[tuple[float, float]], scan: Bulk, count: int) -> Array:
+        r"""The same of the largest eigenvalues of the bulk, in these intervals [firststep, second step, eq. 10].
+
+        .. math:: \frac{\rho_a(x_k)}{d\,\rho(x_k)}, \qquad d\int_{x_k}\rho\,\mathrm dx = k - \tfrac{1}{2},
+
+        with :math:`\rho_a = \frac{1}{\pi}\mathrm{Im}\,(S^{-1})_{aa}` the spectral density of a teacher's direction.
+        """
+        places = np.arange(count) + 0.5
+        masses: list[Array] = []
+        shares: list[Array] = []
+        for interval in reversed(intervals):
+            if count == 0 or sum(map(np.sum, masses)) > count:
+                break
+            mass, share = self._upper_end(interval, scan)
+            masses.append(mass)
+            shares.append(share)
+        if not masses:
+            return np.zeros((0, len(self.rows.teacher)))
+        # Eigenvalues above each point, which stands for the middle of its cell.
+        mass = np.concatenate(masses)
+        beyond = np.cumsum(mass) - mass / 2
+        return np.stack([np.interp(places, beyond, row) for row in np.concatenate(shares).T], axis=1)
+
+    def _upper_end(self, interval: tuple[float, float], scan: Bulk) -> tuple[Array, Array]:
+        """Eigenvalues in cells of an interval, from above down, (P,), and the shares of their vectors, (P, k)."""
+        low, high = interval
+        # Crowded at the edge, where single eigenvalues are.
+        step = math.pi / 2 / HIDDEN_POINTS
+        angle = step * (np.arange(HIDDEN_POINTS) + 0.5)
+        x = high - (high - low) * np.sin(angle) ** 4
+        width = 4 * (high - low) * np.sin(angle) ** 3 * np.cos(angle) * step
+        near = scan.take((scan.x > low) & (scan.x < high))
+        start = between(near.x, near.values, x[::-1]) if len(near.x) > 3 else None
+        solved = self.approached(x[::-1]) if start is None else self.continued(x[::-1], start)
+        values, density = solved.values[::-1], self.aspect * solved.density[::-1]
+        teacher = self.rows.teacher
+        inverse = np.linalg.inv(self.system(-self.ridge(x), values))
+        own = np.einsum("ka,bac,kc->bk", teacher, inverse, teacher).imag / math.pi
+        density = self.sizes.dim * np.maximum(density, 1e-300)
+        return density * width, np.abs(own) / density[:, None]
 
     def _shares(self, vector: Array, slope: float) -> dict[str, float]:
         teacher = self.rows.teacher
