@@ -2,6 +2,7 @@ import importlib.util
 import json
 import math
 import re
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from firststep.diagnose.equivalent import Path as RidgePath
 from firststep.diagnose.equivalent import fixed_path
 from firststep.diagnose.examine import _believed
 from firststep.diagnose.expected import Theory
+from firststep.diagnose.gaps import stand_ins
 from firststep.diagnose.linear import LinearRidge
 from firststep.diagnose.measure import folds_of, linear_strength, profile_of, shape_of
 from firststep.diagnose.table import numbers_of, prepare
@@ -234,7 +236,8 @@ def test_tables_are_made_into_numbers_and_it_is_said() -> None:
     np.testing.assert_array_equal(series.inputs, data.inputs)
     dropped = prepare(frame(), "y", drop_missing=True)
     assert len(dropped.inputs) == 59
-    assert "1 rows with gaps are left out, as asked" in dropped.notes
+    assert dropped.names == ("a", "b", "c", "colour=red")
+    assert {"'b' has 1 gaps", "1 rows with gaps are left out, as asked"} < set(dropped.notes)
 
 
 def test_blanks_of_a_text_column_are_a_category() -> None:
@@ -307,6 +310,49 @@ def test_what_stands_for_nothing_is_a_gap() -> None:
     data = prepare(table, "y")
     assert {"odd", "odd is blank"} < set(data.names)
     assert data.inputs[:, data.names.index("odd is blank")].sum() == 7
+
+
+def test_words_for_nothing_are_gaps_among_numbers_and_words_among_words() -> None:
+    words = ["none" if i % 3 == 0 else "some" for i in range(60)]
+    table = frame().assign(odd=[("n/a" if i % 9 == 0 else f"{i / 7:.2f}") for i in range(60)], much=words)
+    data = prepare(table, "y")
+    assert data.inputs[:, data.names.index("odd is blank")].sum() == 7
+    assert "much=some" in data.names
+    assert "much=(blank)" not in data.names
+
+
+def test_codes_for_what_is_missing_are_gaps() -> None:
+    ages = 20.0 + np.arange(60) % 50
+    assert stand_ins(np.append(ages, [-999.0])) == [-999]
+    assert stand_ins(np.append(ages, [-99.0, -99.0, 999.0, 999.0])) == [-99, 999]
+    assert stand_ins(np.append(1e5 * ages, [-9999.0])) == [-9999]
+    # Once could be chance; -99 beside -80 and 99 beside 90 could be values.
+    assert stand_ins(np.append(ages, [999.0])) == []
+    assert stand_ins(np.append(ages - 70, [-99.0, -99.0])) == []
+    assert stand_ins(np.append(ages, [99.0, 99.0])) == []
+    assert stand_ins(np.append(-1e4 * ages, [-9999.0, -9999.0])) == []
+    assert stand_ins(np.array([-999.0] * 60 + [1.0, 2.0])) == []
+    assert stand_ins(np.full(60, -999.0)) == []
+    table = frame()
+    table["c"] = table["c"].abs()
+    table.loc[::10, "c"] = -999
+    table.loc[5, "y"] = -9999
+    data = prepare(table, "y")
+    assert len(data.inputs) == 59
+    told = " ".join(data.notes)
+    for words in (
+        "'c' has -999 in 6 rows, which looks like a code for what is missing: taken for gaps",
+        "'c' has 6 gaps: they get the median",
+        "1 of 60 rows have no 'y'",
+    ):
+        assert words in told
+    assert data.inputs[:, data.names.index("c is blank")].sum() == 6
+    assert data.inputs[:, data.names.index("c")].min() >= 0
+    kept = prepare(table, "y", keep=["c", "y"])
+    assert kept.inputs[:, kept.names.index("c")].min() == -999
+    assert len(kept.inputs) == 60
+    # Of an array, too.
+    assert prepare(table[["a", "c"]].to_numpy(), np.arange(60.0)).names == ("x0", "x1", "x1 is blank")
 
 
 def test_names_that_rows_share_and_suspicious_columns_are_recognised() -> None:
@@ -761,6 +807,32 @@ def test_separators_and_encodings_are_recognised(tmp_path: Path, text: str, enco
     found = numbers_of(words, words != "")[0]
     assert found is not None
     assert found.tolist() == [1.5, 2.5]
+
+
+def test_packed_tables_are_unpacked(tmp_path: Path) -> None:
+    table = frame().drop(columns="same")
+    for name in ("data.csv.gz", "data.csv.bz2", "data.csv.xz", "data.zip", "data.gz"):
+        table.to_csv(tmp_path / name, index=False)
+        found = read_table(tmp_path / name)
+        pd.testing.assert_frame_equal(found, read_table(tmp_path / "data.csv.gz"))
+        assert list(found.columns) == list(table.columns)
+    with zipfile.ZipFile(tmp_path / "mac.zip", "w") as archive:
+        archive.writestr("folder/data.csv", "a;b\n1,5;2\n2,5;3\n")
+        archive.writestr("__MACOSX/folder/._data.csv", "no table")
+        archive.writestr("README.md", "what is what")
+    assert list(read_table(tmp_path / "mac.zip").columns) == ["a", "b"]
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("one.csv", "a")
+        archive.writestr("two.csv", "a")
+    with pytest.raises(ValueError, match=r"2 tables \(one.csv, two.csv\), one is wanted: unpack the one"):
+        read_table(tmp_path / "two.zip")
+    with pytest.raises(ValueError, match=r"must be one of \.csv"):
+        read_table(tmp_path / "data.json.gz")
+    whole = (tmp_path / "data.csv.gz").read_bytes()
+    for name, held in (("cut.csv.gz", whole[:200]), ("bad.zip", b"no archive"), ("bad.csv.xz", b"no")):
+        (tmp_path / name).write_bytes(held)
+        with pytest.raises(ValueError, match="cannot be read as a table"):
+            read_table(tmp_path / name)
 
 
 def test_numbers_are_written_with_the_digits_they_deserve() -> None:
