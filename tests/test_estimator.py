@@ -489,6 +489,11 @@ def test_probabilities_are_calibrated() -> None:
     twice, moved = calibrated((outputs + signs) / 2, signs, np.ones(500))
     assert twice == pytest.approx(2 * once, rel=1e-3)
     np.testing.assert_allclose(moved, shift / 2, atol=1e-3)
+    # Twenty samples that are told apart do not tell how surely.
+    few = np.repeat([-1.0, 1.0], 10)[:, None]
+    sharp, _ = calibrated(few, few, np.ones(20))
+    assert 0.97 < 1 / (1 + math.exp(-sharp)) < 0.998
+    assert calibrated(10 * few, few, np.ones(20))[0] == pytest.approx(sharp / 10)
 
 
 def test_several_targets_and_one_column() -> None:

@@ -31,7 +31,8 @@ def _say(text: str, *, err: bool = False) -> None:
     "--keep",
     multiple=True,
     metavar="COLUMN",
-    help="Column that stays, also if it looks like row numbers or like the target itself; may be repeated.",
+    help="Column that stays as it is, also if it looks like row numbers, codes for gaps (-999) or the target itself; "
+    "may be repeated.",
 )
 @click.option("--drop-missing", is_flag=True, help="Leave rows with gaps out instead of filling them.")
 @click.option("--curve", is_flag=True, help="Also predict what more data and a wider network would buy.")
@@ -65,7 +66,7 @@ def diagnose(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Say whether gradient steps help on the table DATA (.csv, .tsv, .parquet or .xlsx)."""
+    """Say whether gradient steps help on the table DATA (.csv, .tsv, .parquet or .xlsx; also packed, .gz or .zip)."""
     from firststep.diagnose import diagnose as examine
     from firststep.diagnose import read_table, unknown_column
 

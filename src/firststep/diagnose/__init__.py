@@ -2,10 +2,11 @@
 
 from firststep.diagnose.curve import LearningCurve, learning_curve
 from firststep.diagnose.examine import diagnose
+from firststep.diagnose.files import read_table
 from firststep.diagnose.measure import MODELS
 from firststep.diagnose.numbers import Number
 from firststep.diagnose.report import Diagnosis
-from firststep.diagnose.table import read_table, unknown_column
+from firststep.diagnose.table import unknown_column
 
 __all__ = [
     "MODELS",

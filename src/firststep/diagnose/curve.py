@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from firststep.diagnose.equivalent import Path, fixed_path
 from firststep.diagnose.measure import folds_of, linear_strength, profile_of, shape_of
 from firststep.diagnose.numbers import Expected, Number, plain
 from firststep.diagnose.table import Table, prepare
-from firststep.diagnose.trend import FEWEST, Trend
+from firststep.diagnose.trend import FEWEST, Trend, level
 from firststep.figures import Figure, Panel, Series
 from firststep.gaussian import Array, function
 
@@ -27,8 +27,8 @@ MOST_ROWS = 4000
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 # Widths that are measured, over the one asked for.
 WIDTHS = (0.5, 1.0, 2.0)
-# How often the samples are halved to see the last doubling, and how many samples that takes.
-DIVISIONS, FEWEST_HALVED = 2, 40
+# How often the samples are halved to see the last doubling, few samples and many; and how many samples that takes.
+DIVISIONS, DIVISIONS_OF_MANY, MANY, FEWEST_HALVED = 4, 2, 1500, 40
 # Share of the rows of equal inputs that must have the same target to be taken for copies.
 COPIED = 0.9
 # Every so many places of the path a ridge is shown.
@@ -294,16 +294,16 @@ def _once(table: Table) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """Paths of each model on all samples and on halves of them, and of random features of other widths."""
+    """Paths of each model on all samples, its error at half of them, and random features of other widths."""
 
     used: int
     paths: Mapping[str, list[Path]]
-    halves: Sequence[Mapping[str, list[Path]]]
+    half: Mapping[str, float]
     widths: Mapping[int, Path]
 
     def trend(self, model: str) -> Trend:
         """The curve of a model."""
-        return Trend(self.paths[model], [half[model] for half in self.halves], self.used)
+        return Trend(self.paths[model], self.half[model], self.used)
 
 
 def read_paths(sample: Any, asked: tuple[int, str], rng: np.random.Generator) -> Read:
@@ -318,16 +318,42 @@ def read_paths(sample: Any, asked: tuple[int, str], rng: np.random.Generator) ->
     def drawn(neurons: int) -> Network:
         return Network(weights[:neurons], biases[:neurons], np.ones((neurons, 1)), sigma)
 
-    paths, scale = _models(sample, drawn(width), rng)
+    models = _models(sample, drawn(width), rng)
+    scale, paths = models.scale, models.paths()
     # Neurons of the narrower networks are among those of the wider ones: so the differences are paired.
     others = {
         neurons: fixed_path(still(dim).move(drawn(neurons), 0.0, scale), sample)
         for neurons in (max(1, width // 2), 2 * width)
     }
-    divided = [_halved(count, rng) for _ in range(DIVISIONS * (count >= FEWEST_HALVED))]
-    halves = [_models(sample.at(rows), drawn(width), rng)[0] for division in divided for rows in division]
+    half = _half(sample, drawn(width), rng)
     widths = dict(sorted((others | {width: paths["random_features"][0]}).items()))
-    return Read(count, paths, halves, widths)
+    return Read(count, paths, half, widths)
+
+
+def _half(sample: Any, start: Any, rng: np.random.Generator) -> dict[str, float]:
+    """Error of each model at half of the samples, measured.
+
+    Each half is judged by leave-one-out and on the other half. Errors of all halves are averaged before the best ridge
+    and scale are taken: the lowest of few noisy errors would be too low.
+    """
+    count = len(sample.inputs)
+    if count < FEWEST_HALVED:
+        return dict.fromkeys(CURVES, math.nan)
+    found = []
+    for _ in range(DIVISIONS if count < MANY else DIVISIONS_OF_MANY):
+        halves = [sample.at(rows) for rows in _halved(count, rng)]
+        found += [_models(one, start, rng, other) for one, other in (halves, halves[::-1])]
+    return {
+        "linear_ridge": _lowest([[models.linear] for models in found]),
+        "random_features": _lowest([models.random for models in found]),
+        "one_step": float(np.mean([level(models.stepped, count / 2) for models in found])),
+    }
+
+
+def _lowest(tried: Sequence[Sequence[Path]]) -> float:
+    """Lowest error over ridges and candidates, averaged over samples (each with all candidates) before."""
+    errors = [[(path.errors + cast(Array, path.outside)) / 2 for path in paths] for paths in tried]
+    return float(np.mean(errors, axis=0).min())
 
 
 def _halved(count: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -336,27 +362,37 @@ def _halved(count: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDA
     return np.flatnonzero(half), np.flatnonzero(~half)
 
 
-def _models(sample: Any, start: Any, rng: np.random.Generator) -> tuple[dict[str, list[Path]], float]:
-    """The paths of each model on a sample, and the best scale of random features."""
+@dataclass(frozen=True, eq=False)
+class _Models:
+    """Paths on one sample: linear ridge, random features of all scales, features that halves have taught each other."""
+
+    linear: Path
+    random: list[Path]
+    stepped: list[Path]
+    scale: float
+
+    def paths(self) -> dict[str, list[Path]]:
+        """Those of each model, of random features at their best scale."""
+        best = min(self.random, key=lambda path: float(path.errors.min()))
+        return {"linear_ridge": [self.linear], "random_features": [best], "one_step": self.stepped}
+
+
+def _models(sample: Any, start: Any, rng: np.random.Generator, others: Any = None) -> _Models:
+    """The paths of each model on a sample; those of fixed features are tried on others, too."""
     from firststep.estimator.directions import still
     from firststep.estimator.family import ONWARD, SCALES
     from firststep.estimator.step import Network, metric
 
     count, dim = sample.inputs.shape
     linear = Network(np.eye(dim), np.zeros(dim), np.ones((dim, 1)), function("identity"))
-    paths = [fixed_path(still(dim).move(start, 0.0, scale), sample) for scale in SCALES]
+    paths = [fixed_path(still(dim).move(start, 0.0, scale), sample, others) for scale in SCALES]
     place = int(np.argmin([path.errors.min() for path in paths]))
     halves = [sample.at(rows) for rows in _halved(count, rng)]
     stepped = []
     for taker, fitter in (halves, halves[::-1]):
         directions = _taught(taker, metric(taker), start, SCALES[place])
         stepped.append(fixed_path(directions.move(start, *ONWARD), fitter))
-    models = {
-        "linear_ridge": [fixed_path(linear, sample)],
-        "random_features": [paths[place]],
-        "one_step": stepped,
-    }
-    return models, SCALES[place]
+    return _Models(fixed_path(linear, sample, others), paths, stepped, SCALES[place])
 
 
 def _error(path: Path) -> Number:

@@ -33,12 +33,15 @@ class Path:
         Centred targets.
     ridges : ndarray (R,)
         :math:`\lambda`.
+    outside : ndarray (R,), optional
+        Mean squared errors on samples that had no part in the fits, if there were any.
     """
 
     basis: Array
     spectrum: Array
     targets: Array
     ridges: Array
+    outside: Array | None = None
 
     @cached_property
     def _shrunk(self) -> Array:
@@ -145,10 +148,11 @@ class Path:
         return found
 
 
-def fixed_path(network: Any, sample: Any) -> Path:
-    """The path of a network's features on a sample in which each row counts once."""
+def fixed_path(network: Any, sample: Any, others: Any = None) -> Path:
+    """The path of a network's features on a sample in which each row counts once; tried on others, if there are any."""
     rows = np.asarray(network.features(sample.inputs), dtype=np.float64)
-    rows = rows - rows.mean(axis=0)
+    mean = rows.mean(axis=0)
+    rows = rows - mean
     n = len(rows)
     wide = rows.shape[1] > n
     values, vectors = np.linalg.eigh((rows @ rows.T if wide else rows.T @ rows) / n)
@@ -156,5 +160,18 @@ def fixed_path(network: Any, sample: Any) -> Path:
     values, vectors = values[kept], vectors[:, kept]
     left = vectors if wide else rows @ vectors / np.sqrt(n * values)
     basis = np.column_stack([left, np.full(n, 1 / math.sqrt(n))])
-    variance = float(rows.var(axis=0).sum() or 1.0)
-    return Path(basis, values, sample.targets - sample.targets.mean(axis=0), PATH * variance)
+    level = sample.targets.mean(axis=0)
+    ridges = PATH * float(rows.var(axis=0).sum() or 1.0)
+    outside = None
+    if others is not None:
+        right = rows.T @ left / np.sqrt(n * values) if wide else vectors
+        seen = (np.asarray(network.features(others.inputs), dtype=np.float64) - mean) @ right
+        shrunk = np.sqrt(values / n)[:, None] / (values[:, None] + ridges)
+        turned = left.T @ (sample.targets - level)
+        wanted = (others.targets - level).T
+        errors = [
+            (target[:, None] - seen @ (shrunk * column[:, None])) ** 2
+            for target, column in zip(wanted, turned.T, strict=True)
+        ]
+        outside = np.mean(errors, axis=(0, 1))
+    return Path(basis, values, sample.targets - level, ridges, outside)

@@ -1,27 +1,20 @@
-"""Tables as they are: read, made into numbers, and everything that was done to them said by column."""
+"""Tables as they are: made into numbers, and everything that was done to them said by column."""
 
 import difflib
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firststep.arrays.checks import LARGEST_VALUE, dominant_row
+from firststep.diagnose.gaps import stand_ins
 from firststep.diagnose.leaks import LEAK, SUSPECT, divides, nearness
 from firststep.gaussian import Array
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-KINDS = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
-SHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
-SEPARATORS = (",", ";", "\t", "|")
 FEWEST_ROWS = 20
 # A text column becomes one column of 0 and 1 for each of its values, if there are no more than this.
 MOST_LEVELS = 20
@@ -40,6 +33,7 @@ NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 UNIT = r"(?<=[\d.])\s*([A-Za-zµ°]+[²³/A-Za-z]*)$"
 # What people write into a cell that has nothing in it, besides what pandas knows.
 NOTHING = ("", "?", "-", "--", ".")
+WORDS_FOR_NOTHING = ("na", "n/a", "#n/a", "nan", "null", "none", "nil", "missing", "unknown")
 # Whole numbers of a target that may be classes.
 FEW_NUMBERS = 10
 # Linear ridge on more inputs would take gigabytes and hours.
@@ -58,74 +52,6 @@ class Table:
     notes: tuple[str, ...] = ()
     # Columns that are used though they may have been made from the target.
     suspects: tuple[str, ...] = ()
-
-
-def read_table(path: str | PathLike[str]) -> "pd.DataFrame":
-    """A table as a pandas data frame: CSV with any of the usual separators, Parquet, or the first sheet of .xlsx."""
-    place = Path(path)
-    kind = place.suffix.lower()
-    if kind not in KINDS:
-        cure = ": save the sheet as .xlsx or CSV" if kind in SHEETS else ""
-        raise ValueError(f"the data must be one of {', '.join(KINDS)}, got {str(path)!r}{cure}")
-    if not place.is_file():
-        raise ValueError(f"there is no file {str(path)!r}")
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("reading tables needs pandas: install firststep[data]") from error
-    try:
-        if kind == ".xlsx":
-            return pd.read_excel(place, engine="openpyxl")
-        if kind in (".parquet", ".pq"):
-            return pd.read_parquet(place)
-        encoding = _encoding(place)
-        separator = _separator(place, encoding)
-        table = pd.read_csv(place, sep=separator, encoding=encoding, skipinitialspace=True)
-        return table.rename(columns=lambda name: name.strip() if isinstance(name, str) else name)
-    except ImportError as error:
-        if kind == ".xlsx":
-            raise ImportError(
-                "reading .xlsx needs openpyxl: pip install openpyxl, or save the sheet as CSV"
-            ) from error
-        raise ImportError("reading Parquet needs pyarrow: install firststep[data]") from error
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{str(path)!r} cannot be read as a table: {error}") from error
-
-
-def _encoding(place: Path) -> str:
-    with place.open("rb") as file:
-        head = file.read(2**16)
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "utf-16"
-    try:
-        # A character may be cut at the end.
-        head.decode("utf-8-sig", errors="strict") if len(head) < 2**16 else head[:-4].decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return "cp1252"
-    return "utf-8-sig"
-
-
-def _separator(place: Path, encoding: str) -> str:
-    """The separator that divides most of the first lines into the most columns, equally many in each."""
-    with place.open(encoding=encoding) as file:
-        lines = [line for line in (next(file, "") for _ in range(20)) if line.strip()]
-    # All lines alike count more than lines above the names, which decimal commas may look like.
-    best, most, above = ",", (False, 0), 0
-    for separator in SEPARATORS:
-        # What is quoted does not divide.
-        counts = [re.sub(r'"[^"]*"', "", line).count(separator) for line in lines]
-        usual = max(set(counts), key=counts.count, default=0)
-        head = next((i for i, count in enumerate(counts) if count == usual), 0)
-        told = (head == 0, usual)
-        if usual and told > most and set(counts[head:]) == {usual} and max(counts[:head], default=0) < usual:
-            best, most, above = separator, told, head
-    if above:
-        raise ValueError(
-            f"{above} lines stand above the names of the columns, the first is {lines[0].strip()[:40]!r}: delete them"
-            if above > 1
-            else f"a line stands above the names of the columns, {lines[0].strip()[:40]!r}: delete it"
-        )
-    return best
 
 
 def unknown_column(name: str, columns: Sequence[str]) -> str:
@@ -162,7 +88,7 @@ def prepare(inputs: Any, target: Any, keep: Sequence[str] = (), drop_missing: bo
         raise ValueError(f"y={target!r} names a column, but X is not a data frame")
     if len(np.shape(inputs)) == 2:
         _check_count(np.shape(inputs)[1], "columns")
-    work = _Work(keep=tuple(keep))
+    work = _Work(tuple(keep), drop_missing)
     values, classes = _target(target, name, work)
     known: NDArray[np.bool_] = np.asarray(np.isfinite(values).all(axis=1))
     if len(values) != len(inputs):
@@ -251,6 +177,7 @@ class _Work:
     """Columns as numbers, and the notes about them."""
 
     keep: tuple[str, ...] = ()
+    drop_missing: bool = False
     notes: list[str] = field(default_factory=list)
     had_gap: NDArray[np.bool_] | None = None
     # Columns of few values with the category of each row, -1 for a gap.
@@ -268,12 +195,25 @@ class _Work:
         if matrix.ndim != 2:
             raise ValueError(f"X must have two dimensions, (samples, inputs); got shape {matrix.shape}")
         columns, names = [], []
-        for place, column in enumerate(matrix[known].T):
+        for place, given in enumerate(matrix[known].T):
+            column = self.gapped(given, f"x{place}")
             self._coarse(column, np.isfinite(column), f"x{place}")
             for values, name in self.filled(column, f"x{place}"):
                 columns.append(values)
                 names.append(name)
         return np.column_stack(columns) if columns else np.empty((int(known.sum()), 0)), tuple(names)
+
+    def gapped(self, values: Array, name: str) -> Array:
+        """The column with gaps for numbers that stand for nothing."""
+        codes = [] if name in self.keep else stand_ins(values)
+        if not codes:
+            return values
+        empty = np.isin(values, codes)
+        self.notes.append(
+            f"{name!r} has {' and '.join(f'{code:.10g}' for code in codes)} in {int(empty.sum())} rows, which looks "
+            f"like a code for what is missing: taken for gaps (keep the numbers by --keep {name!r})"
+        )
+        return np.where(empty, np.nan, values)
 
     def filled(self, values: Array, name: str) -> list[tuple[Array, str]]:
         """The column with its median in the gaps, and a column that marks them."""
@@ -283,14 +223,18 @@ class _Work:
         if missing.all():
             self.notes.append(f"{name!r} is empty and left out")
             return []
-        self.had_gap = missing if self.had_gap is None else self.had_gap | missing
+        self._gaps(missing)
+        whole = (np.where(missing, np.median(values[~missing]), values), name)
+        if self.drop_missing:
+            self.notes.append(f"{name!r} has {int(missing.sum())} gaps")
+            return [whole]
         self.notes.append(
             f"{name!r} has {int(missing.sum())} gaps: they get the median, and a column of 0 and 1 that marks them"
         )
-        return [
-            (np.where(missing, np.median(values[~missing]), values), name),
-            (missing.astype(float), f"{name} is blank"),
-        ]
+        return [whole, (missing.astype(float), f"{name} is blank")]
+
+    def _gaps(self, missing: NDArray[np.bool_]) -> None:
+        self.had_gap = missing if self.had_gap is None else self.had_gap | missing
 
     def encode(self, frame: Any) -> tuple[Array, tuple[str, ...]]:
         """Columns of a frame: numbers, numbers written as text, dates, and text of few values."""
@@ -300,7 +244,7 @@ class _Work:
             if does := self._id(column, name):
                 self.notes.append(f"{name!r} {does} and is left out (keep it by --keep {name!r})")
             elif column.dtype.kind in "biuf":
-                values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+                values = self.gapped(column.to_numpy(dtype=np.float64, na_value=np.nan), name)
                 found += self.filled(values, name)
                 self._coarse(values, np.isfinite(values), name)
             else:
@@ -335,10 +279,12 @@ class _Work:
             return self.filled(_days(column), self._dated(name))
         words = column.astype(str).str.strip().to_numpy(dtype=object)
         present &= ~np.isin(words, NOTHING)
-        numbers, what = numbers_of(words, present)
+        # Among numbers a word for nothing is a gap; among words it is one of them.
+        said = np.isin([str(word).lower() for word in words], WORDS_FOR_NOTHING)
+        numbers, what = numbers_of(words, present & ~said)
         if numbers is not None:
             self.notes.append(f"{name!r} is text that is read as numbers{what}")
-            return self.filled(numbers, name)
+            return self.filled(self.gapped(numbers, name), name)
         levels = sorted(set(words[present]))
         if len(levels) > MOST_LEVELS:
             if (dates := _dates(words, present)) is not None:
@@ -351,10 +297,13 @@ class _Work:
         self._coarse(words, present, name)
         found = [((words == level) & present, f"{name}={level}") for level in levels[1:]]
         blanks = int((~present).sum())
-        if blanks:
-            found.append((~present, f"{name}={BLANK}"))
-            self.had_gap = ~present if self.had_gap is None else self.had_gap | ~present
         also = f", one of them for its {blanks} blanks" if blanks else ""
+        if blanks:
+            self._gaps(~present)
+            if self.drop_missing:
+                also = f"; it has {blanks} blanks"
+            else:
+                found.append((~present, f"{name}={BLANK}"))
         if found:
             many = "a column" if len(found) == 1 else f"{len(found)} columns"
             self.notes.append(f"text column {name!r} becomes {many} of 0 and 1{also}")
@@ -523,7 +472,7 @@ def _target(target: Any, name: str, work: _Work) -> tuple[Array, tuple[str, ...]
         raise ValueError(f"y must have one dimension, got shape {raw.shape}: diagnose the targets one by one")
     if raw.dtype.kind in "iuf":
         values = np.asarray(raw, dtype=np.float64)
-        values = np.where(np.isfinite(values), values, np.nan)
+        values = work.gapped(np.where(np.isfinite(values), values, np.nan), name)
         few = np.unique(values[np.isfinite(values)])
         if 2 < len(few) <= FEW_NUMBERS and (few % 1 == 0).all():
             work.notes.append(
@@ -538,7 +487,7 @@ def _target(target: Any, name: str, work: _Work) -> tuple[Array, tuple[str, ...]
     numbers, what = numbers_of(words, ~missing)
     if numbers is not None:
         work.notes.append(f"the target {name!r} is text that is read as numbers{what}")
-        return numbers[:, None], ()
+        return work.gapped(numbers, name)[:, None], ()
     levels = sorted(set(words[~missing]))
     if not 2 <= len(levels) <= MOST_LEVELS:
         raise ValueError(

@@ -12,9 +12,9 @@ from firststep.diagnose.numbers import NINE_OF_TEN, Expected
 
 # Falls in the logarithm of the error at the last doubling: up to the first the equivalent is believed, from there on
 # over so much what was seen goes on, up to so large a share.
-EVEN, OVER, LARGEST_SHARE = 0.1, 0.2, 0.75
+EVEN, OVER, LARGEST_SHARE = 0.12, 0.2, 1.0
 # Where the equivalent expects more than was seen, so much of the difference is taken back.
-TAKEN_BACK = 0.5
+TAKEN_BACK = 0.75
 # The curve's own error: a share of the difference of both, and of the square of the fall.
 DISAGREEMENT, BEND = 0.5, 1.0
 # The bar is wider by this where parts of the samples teach each other: features then change with their number.
@@ -25,7 +25,7 @@ FARTHEST_FALL, FEWEST = 0.35, 60
 
 @dataclass(frozen=True, eq=False)
 class Trend:
-    r"""Fits of a model on all samples, and on halves of them.
+    r"""Fits of a model on all samples, and the error of half of them.
 
     The equivalent takes features and what they cannot learn as fixed. Where a target has little noise more samples
     teach what fewer could not even tell from noise, and the error falls faster; it then falls about as fast as it did
@@ -34,39 +34,37 @@ class Trend:
 
     .. math:: \log E(n)/E = e + w\,(s - e),
 
-    :math:`w` growing from 0 to 3/4 with the fall at the last doubling where :math:`s < e`, and 1/2 where :math:`s > e`
+    :math:`w` growing from 0 to 1 with the fall at the last doubling where :math:`s < e`, and 3/4 where :math:`s > e`
     [firststep].
 
     Attributes
     ----------
     paths : list of Path
         Of all samples: one, or one for each part of them that has taught another.
-    halves : list of list of Path
-        The same of halves of the samples; empty if they are too few.
+    half : float
+        Error at half of the samples, measured; NaN if they are too few.
     used : int
         Number of samples.
     """
 
     paths: Sequence[Path]
-    halves: Sequence[Sequence[Path]]
+    half: float
     used: int
 
     @cached_property
     def now(self) -> float:
         """Error at the samples used."""
-        return _level(self.paths, self.used)
+        return level(self.paths, self.used)
 
     @cached_property
     def last(self) -> float:
         """Change of the logarithm of the error at the last doubling; NaN if it was not seen."""
-        if not self.halves:
-            return math.nan
-        return _log(self.now / float(np.mean([_level(half, self.used / 2) for half in self.halves])))
+        return _log(self.now / self.half)
 
     def at(self, n_samples: int) -> Expected:
         """Error for another number of samples."""
         parts = [path.extend(n_samples) for path in self.paths]
-        even = _log(_level(self.paths, n_samples) / self.now) if n_samples != self.used else 0.0
+        even = _log(level(self.paths, n_samples) / self.now) if n_samples != self.used else 0.0
         if not math.isfinite(even):
             return Expected(math.nan, math.nan, in_sight=False)
         spread = math.hypot(*(number.stderr / number.value for number, _ in parts)) / len(parts)
@@ -89,7 +87,7 @@ class Trend:
         return change, math.hypot(DISAGREEMENT * (seen - even), BEND * change**2)
 
 
-def _level(paths: Sequence[Path], n_samples: float) -> float:
+def level(paths: Sequence[Path], n_samples: float) -> float:
     """Mean error of paths at the best ridge, measured if they have as many samples."""
     return float(
         np.mean(
@@ -104,4 +102,4 @@ def _level(paths: Sequence[Path], n_samples: float) -> float:
 
 
 def _log(ratio: float) -> float:
-    return math.log(ratio) if ratio > 0 else -math.inf
+    return math.log(ratio) if not ratio <= 0 else -math.inf

@@ -5,8 +5,9 @@ from scipy.special import expit, softmax
 
 from firststep.gaussian import Array
 
-# A little of a penalty on the sharpness, in samples: it stays finite when the outputs separate the classes.
-PENALTY = 1e-2
+# A penalty, in samples, on the spread of the exponents: where outputs separate the classes of the samples at hand,
+# they need not separate those of others.
+PENALTY = 0.2
 ROUNDS = 100
 
 
@@ -23,6 +24,7 @@ def calibrated(outputs: Array, signs: Array, counts: Array) -> tuple[float, Arra
 
     .. math:: p_k(x) \propto \exp(\alpha (f_k(x) + \beta_k))
 
+    A Gaussian prior keeps sharpness times the spread of the outputs finite where they separate the classes.
     Newton's method on :math:`\alpha, \alpha\beta`; the loss is convex in them. For two classes there is one output,
     :math:`p = 1/(1 + e^{-\alpha (f + \beta)})`.
     """
@@ -36,6 +38,7 @@ def calibrated(outputs: Array, signs: Array, counts: Array) -> tuple[float, Arra
         [scores[:, :, None], np.broadcast_to(np.eye(classes)[:, 1:], (*scores.shape, classes - 1))], axis=2
     )
     weight = np.full(classes, PENALTY / counts.sum())
+    weight[0] *= float(np.mean(share @ (scores - share @ scores) ** 2)) or 1.0
     place = np.zeros(classes)
     place[0] = 1.0
 
