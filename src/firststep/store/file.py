@@ -135,12 +135,13 @@ class Watch:
     device: int
     inode: int
     size: int
+    log: int | None
 
     @classmethod
     def over(cls, file: Path) -> "Watch":
-        """Remember the file as it is now."""
+        """Remember the file and its log as they are now."""
         now = file.stat()
-        return cls(file, now.st_dev, now.st_ino, now.st_size)
+        return cls(file, now.st_dev, now.st_ino, now.st_size, _log_inode(file))
 
     def loss(self) -> str:
         """What became of the file, or nothing if it is where it was."""
@@ -171,8 +172,33 @@ class Watch:
 
 def keep(connection: sqlite3.Connection, watch: Watch) -> str:
     """Save what a connection to a lost file still holds, and say in a sentence where it is."""
+    saved = _saved(connection, watch)
+    if not saved:
+        return "what it held could not be saved: restore a copy, and run again to go on"
+    if watch.log is not None:
+        _remove_log(watch.file, watch.log)
+    return saved
+
+
+def _log_inode(file: Path) -> int | None:
+    try:
+        return Path(f"{file}-wal").stat().st_ino
+    except OSError:
+        return None
+
+
+def _remove_log(file: Path, inode: int) -> None:
+    """Take away the log of a store that is gone: SQLite would add it to whatever lies there next."""
+    with suppress(OSError):
+        if _log_inode(file) == inode:
+            Path(f"{file}-wal").unlink()
+            Path(f"{file}-shm").unlink()
+
+
+def _saved(connection: sqlite3.Connection, watch: Watch) -> str:
+    """Where the content of a lost file now is, in a sentence; nothing if it could not be saved."""
     moved = watch.new_place()
-    if moved is not None and moved != watch.file:
+    if moved is not None and moved != watch.file.resolve():
         with suppress(sqlite3.Error):
             # Its log still lies at the old place.
             (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -193,7 +219,7 @@ def keep(connection: sqlite3.Connection, watch: Watch) -> str:
             pass
         with suppress(OSError):
             copy.unlink(missing_ok=True)
-    return "what it held could not be saved: restore a copy, and run again to go on"
+    return ""
 
 
 class _Holding(sqlite3.Connection):
@@ -254,6 +280,10 @@ def create(file: Path) -> None:
     if not file.parent.is_dir():
         raise StoreError(f"the folder {file.parent} of the store does not exist: make it first")
     remove_old_drafts(file)
+    log = _log_inode(file)
+    if log is not None and not file.exists():
+        # Of a store whose run was killed and which was then deleted without it.
+        _remove_log(file, log)
     draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         connection = connect(str(draft))
