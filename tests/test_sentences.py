@@ -129,6 +129,7 @@ def test_one_row_that_decides_is_said() -> None:
     assert any(note.startswith("row 8 of the data, with 1e+12, makes 100 %") for note in told.notes), (
         told.notes
     )
+    assert "Linear ridge fails on some rows (R² -" in told.verdict
     told = diagnose(*noisy(put("inputs", 1.0, 7, 1)), width=20, folds=2, repeats=1)
     assert not any("decides" in note for note in told.notes)
 
