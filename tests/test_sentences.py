@@ -85,10 +85,12 @@ def test_words_of_python_become_sentences() -> None:
         np.linalg.LinAlgError("Singular matrix"): "raise the ridge",
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"): "save it as UTF-8",
         MemoryError(): "not enough memory; use smaller sizes",
+        MemoryError("9 GiB are missing: use fewer rows"): "memory: 9 GiB are missing: use fewer rows",
         ZeroDivisionError("float division by zero"): "vanished",
         ValueError("ridge must be positive"): "ridge must be positive",
     }.items():
         assert said in sentence(error)
+        assert sentence(error).count("use ") <= 1
     found = CliRunner().invoke(main, ["run", "no-such.toml"])
     assert found.exit_code == 2
 
