@@ -66,6 +66,35 @@ def _resolvents(b: Values, p: Values) -> tuple[Values, Values]:
     return s, s @ b
 
 
+# Trace of B P above which S, whose smallest eigenvalue is about its inverse, has lost half of its digits.
+ILL_CONDITIONED = 1e4
+
+
+def _exact_resolvents(b: Values, p: Values) -> tuple[Values, Values]:
+    r"""The same, with small eigenvalues of S to all their digits.
+
+    .. math:: P = L L^\top, \quad L^\top B L = V \lambda V^\top, \quad
+        S = L^{-\top} V \frac{1}{1+\lambda} V^\top L^\top, \quad
+        T = L^{-\top} V \frac{\lambda}{1+\lambda} V^\top L^{-1}
+    """
+    if (
+        np.iscomplexobj(p)
+        or np.iscomplexobj(b)
+        or not (b * p[:, None]).sum(axis=(2, 3)).max() > ILL_CONDITIONED
+    ):
+        return _resolvents(b, p)
+    try:
+        root = np.linalg.cholesky(p)[:, None]
+        values, vectors = np.linalg.eigh(root.swapaxes(2, 3) @ b @ root)
+    except np.linalg.LinAlgError:
+        # A rung that is too coarse for a spike may have no answer.
+        return _resolvents(b, p)
+    inside = np.linalg.solve(root.swapaxes(2, 3), vectors)
+    rest = 1 / (1 + np.maximum(values, 0.0))[..., None, :]
+    s = (inside * rest) @ (root @ vectors).swapaxes(2, 3)
+    return s, (inside * (1 - rest)) @ inside.swapaxes(2, 3)
+
+
 def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> State:
     """One evaluation of both self-consistent equations [firststep, unified, eqs. 9-10]."""
     h, weights, mu, stretch = tables.h, geometry.weights, tables.level_weights, tables.stretch
@@ -325,15 +354,22 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
     state = state_at(geometry, tables, rho, y)
     sample_mass, neuron_mass = weights * rho, uw * y
     seen = _seen(tables.by_degree[:, 0], tables.special_stretch * neuron_mass[:, None])
-    special_s, special_t = _resolvents(seen, state.p)
+    special_s, special_t = _exact_resolvents(seen, state.p)
     vectors = tables.special_vectors
     outer = vectors[..., :, None] * vectors[..., None, :]
     count, levels = special_t.shape[:2]
-    tau = outer.reshape(count, levels, -1).swapaxes(1, 2) @ special_t.reshape(count, levels, -1)
-    tau = tau.reshape(count, directions, directions, basis, basis).swapaxes(2, 3)
-    tau = tau.reshape(count, directions * basis, directions * basis)
-    z_matrix = np.linalg.inv(np.eye(directions * basis) - tau @ repeated(state.p, directions))
-    effective = z_matrix @ tau
+
+    def by_direction(forms: Values) -> Values:
+        """sum_l v_l v_l^T x F_l, (B, directions K, directions K)."""
+        found = outer.reshape(count, levels, -1).swapaxes(1, 2) @ forms.reshape(count, levels, -1)
+        found = found.reshape(count, directions, directions, basis, basis).swapaxes(2, 3)
+        return np.asarray(found.reshape(count, directions * basis, directions * basis))
+
+    # 1 - T P = S: so no small difference of large numbers is formed. No weights are random along what is missing.
+    missing = np.eye(directions) - outer.sum(axis=1)
+    alone = missing[:, :, None, :, None] * np.eye(basis)[:, None, :]
+    z_matrix = np.linalg.inv(by_direction(special_s) + alone.reshape(count, directions * basis, -1))
+    effective = z_matrix @ by_direction(special_t)
     # A random weight along zeta multiplies zeta itself; one along e_a multiplies an independent Gaussian.
     louder = _carried(tables, tables.special_extra, 1, neuron_mass)
     prior = ratio * _lifted(tables, tables.first_places, effective + louder)
