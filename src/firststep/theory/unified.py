@@ -135,16 +135,15 @@ def solve(
     shape = (len(step_sizes), len(ridges))
     # The theory of proportional sizes, asked for by its degree, leaves out terms of order 1/d as it stands.
     share = start_share(problem, sizes, step_sizes) if degrees is None else np.zeros(len(step_sizes))
-    # The untrained network comes along: gains are differences to it. So does a step that moves nothing, if it is to join
-    # the untrained network: on the same nodes as the others.
+    # The untrained network comes along: gains are differences to it. So does a step that moves nothing, if it is to
+    # join the untrained network: on the same nodes as the others.
     ahead = [0.0] + [SMALLEST_STEP] * bool(share.any())
     steps = np.concatenate([ahead, step_sizes])
     flat_steps, flat_ridges = (m.ravel() for m in np.meshgrid(steps, ridges, indexing="ij"))
     way = Way(rest, chosen_degree(sizes, degrees))
     points, way = _settled(problem, sizes, flat_steps, flat_ridges, way, tolerance)
     still, start, moved = np.split(points.numbers.reshape(len(steps), len(ridges)), [1, len(ahead)])
-    if share.any():
-        moved = _joined(problem, still[0], start[0], moved, share)
+    moved = _joined(problem, still[0], start[0], moved, share) if share.any() else moved
     shares = _learned_shares(problem, moved["learned"])
     values = _values(problem, still, moved) | shares | _scatter_parts(moved["scatter"], way.highest)
     bars = finite_size_bars(problem, sizes, flat_steps, flat_ridges, way, errors_of(points.numbers))
