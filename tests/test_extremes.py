@@ -5,7 +5,7 @@ import pytest
 
 from firststep import Problem, Sizes, predict, predict_spectrum, simulate_spectrum
 from firststep.results import Spectrum
-from firststep.theory import ladder, unified
+from firststep.theory import equations, ladder, unified
 from firststep.theory.spectra import blurred as blurring
 from firststep.theory.spectra import bulk, loose
 from firststep.theory.spectra.blurred import blurred
@@ -68,6 +68,35 @@ def test_an_output_of_order_one_joins_no_step(
     assert jump() > 1e-3
     plain = predict(problem, sizes, steps, [ridge])
     np.testing.assert_allclose(found.test_error[share == 0], plain.test_error[share == 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("problem", "sizes", "ridge"),
+    [
+        (Problem("identity", "exp(x/2)", 0.1, "sphere", "constant"), Sizes(871, 11, 532, 540), 2.9e-7),
+        (Problem("x + 0.3*h3", "relu", 0.1, "sphere", "rademacher"), Sizes(190, 4, 3406), 5.5e-5),
+    ],
+)
+def test_a_small_ridge_leaves_no_noise_in_the_test_error(
+    problem: Problem, sizes: Sizes, ridge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that move nothing differ in the last digits of all tables, and in nothing else."""
+    problem = problem.replaced(initial_output="order_one")
+    steps = 10.0 ** np.arange(-13, -8)
+
+    def spread() -> float:
+        found = predict(problem, sizes, steps, [ridge]).test_error
+        return float(np.ptp(found) / found.mean())
+
+    assert spread() < 1e-6
+    monkeypatch.setattr(equations, "ILL_CONDITIONED", np.inf)
+    assert spread() > 1e-5
+
+
+def test_a_step_that_moves_nothing_is_solved_on_the_nodes_of_the_others() -> None:
+    problem = Problem("gelu", "sign(x)", 30.0, initial_output="order_one")
+    found = predict(problem, Sizes(22, 1, 328), [0.0, 1e-9, 0.22], [2.6e-3]).test_error[:, 0]
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
 
 
 def test_a_spike_far_above_the_bulk_is_resolved() -> None:

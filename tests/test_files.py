@@ -239,7 +239,8 @@ def test_a_store_that_is_taken_away_stops_the_run(
     monkeypatch.chdir(home)
     folder = tmp_path / "results"
     folder.mkdir()
-    path = folder / "store.db"
+    # As a user names it.
+    path = Path(os.path.relpath(folder / "store.db"))
     experiment = parse(TEXT)
     done = 0
 
@@ -266,14 +267,35 @@ def test_a_store_that_is_taken_away_stops_the_run(
         run(experiment, store, jobs=1, progress=act)
     store.close()
     said = str(stopped.value)
+    # What lies there next is not given the log of what is gone.
+    assert not [file.name for file in folder.glob("store.db-*")]
+    if how == "replaced":
+        with open_store(path) as other:
+            assert other.count() == 0
     if how == "cut short":
         assert "was cut short" in said
-        return
     kept = tmp_path / "elsewhere.db"
     if how == "moved":
         assert f"it is now {kept}" in said
     else:
         (kept,) = [*folder.glob("store.db.kept-*"), *home.glob("store.db.kept-*")]
-        assert str(kept) in said
+        assert kept.name in said
     with open_store(kept, read_only=True) as found:
         assert len(found.rows(source="simulation")) >= done
+
+
+def test_a_deleted_store_does_not_come_back(tmp_path: Path) -> None:
+    """Not from the log that a killed run left beside it."""
+    path = tmp_path / "store.db"
+    code = """
+import os, sys
+from firststep.store import open_store
+store = open_store(sys.argv[1])
+store.add({"source": "simulation"}, "network", [1.0], [0.1], {"test_error": 0.5})
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    assert Path(f"{path}-wal").exists()
+    path.unlink()
+    with open_store(path) as store:
+        assert store.count() == 0

@@ -85,10 +85,12 @@ def test_words_of_python_become_sentences() -> None:
         np.linalg.LinAlgError("Singular matrix"): "raise the ridge",
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"): "save it as UTF-8",
         MemoryError(): "not enough memory; use smaller sizes",
+        MemoryError("9 GiB are missing: use fewer rows"): "memory: 9 GiB are missing: use fewer rows",
         ZeroDivisionError("float division by zero"): "vanished",
         ValueError("ridge must be positive"): "ridge must be positive",
     }.items():
         assert said in sentence(error)
+        assert sentence(error).count("use ") <= 1
     found = CliRunner().invoke(main, ["run", "no-such.toml"])
     assert found.exit_code == 2
 
@@ -129,6 +131,7 @@ def test_one_row_that_decides_is_said() -> None:
     assert any(note.startswith("row 8 of the data, with 1e+12, makes 100 %") for note in told.notes), (
         told.notes
     )
+    assert "Linear ridge fails on some rows (R² -" in told.verdict
     told = diagnose(*noisy(put("inputs", 1.0, 7, 1)), width=20, folds=2, repeats=1)
     assert not any("decides" in note for note in told.notes)
 

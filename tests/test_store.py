@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from firststep.compute.files import check_target
 from firststep.store import Entry, Store, StoreError, dataset, file, migrate, open_store, subject_key
 
 SPEC: dict[str, Any] = {
@@ -280,7 +282,7 @@ def test_a_missing_store_is_not_made_by_reading(tmp_path: Path) -> None:
 def test_damage_is_noticed_and_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with open_store(path) as store:
-        for index in range(200):
+        for index in range(300):
             store.add(replica(index), "network", [1.0], [0.1], {"x": 1.0})
     content = bytearray(path.read_bytes())
     for page in range(4096, len(content), 4096):
@@ -334,6 +336,143 @@ def test_it_is_readable_while_it_is_written(tmp_path: Path) -> None:
         assert len(reader.failures()) == 1
         with pytest.raises(StoreError, match="cannot be written"):
             reader.fail("x", "y", "z")
+
+
+VISITOR = """
+import sys
+from firststep.store import open_store
+with open_store(sys.argv[1]) as store:
+    store.add({"source": "simulation", "replica": 100}, "network", [1.0], [0.1], {"test_error": 0.5})
+"""
+
+
+@pytest.mark.parametrize("how", ["read", "open", "target"])
+def test_a_look_at_a_store_does_not_give_up_the_locks_of_this_process(tmp_path: Path, how: str) -> None:
+    """Else the next process takes itself for the last one, and removes the log under the one that writes."""
+    path = tmp_path / "a.db"
+    with open_store(path) as writer:
+        writer.add(replica(0), "network", [1.0], [0.1], {"test_error": 0.5})
+        if how == "target":
+            with pytest.raises(ValueError, match="is a database"):
+                check_target(path)
+        else:
+            with open_store(path, read_only=how == "read") as other:
+                assert other.count() == 1
+        subprocess.run([sys.executable, "-c", VISITOR, str(path)], check=True, timeout=60)
+        assert Path(f"{path}-wal").exists()
+        writer.add(replica(1), "network", [1.0], [0.1], {"test_error": 0.5})
+    with open_store(path, read_only=True) as reader:
+        assert reader.count() == 3
+
+
+@pytest.fixture
+def written_elsewhere(tmp_path: Path) -> Iterator[tuple[Path, "subprocess.Popen[str]"]]:
+    """A store that another process has open, which writes a point for every line that it is sent."""
+    path = tmp_path / "a.db"
+    code = """
+import sys
+from firststep.store import open_store
+with open_store(sys.argv[1]) as store:
+    for number, line in enumerate(sys.stdin):
+        if line == "restart\\n":
+            store._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        store.add({"source": "simulation", "replica": number}, "network", [1.0], [0.1], {"test_error": 0.5})
+        print(number, flush=True)
+"""
+    process = child(code, str(path), stdin=subprocess.PIPE)
+    tell(process)
+    yield path, process
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def tell(process: "subprocess.Popen[str]", word: str = "write") -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(word, file=process.stdin, flush=True)
+    process.stdout.readline()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions work otherwise elsewhere")
+def test_what_others_may_write_is_read_as_a_copy(
+    written_elsewhere: tuple[Path, "subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, process = written_elsewhere
+    opened, connect = [], file.connect
+    monkeypatch.setattr(file, "connect", lambda *a, **k: opened.append(a[0]) or connect(*a, **k))
+    monkeypatch.setattr(file, "RENEWED_SECONDS", 0.0)
+    path.chmod(0o644)
+    for user, mode, copies in ((1, 0o644, True), (1, 0o664, True), (0, 0o664, False), (0, 0o644, False)):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: path.stat().st_uid + user)
+        # The superuser may read everything as it is: only here it is somebody like all others.
+        path.chmod(mode)
+        opened.clear()
+        with open_store(path, read_only=True) as reader:
+            before = reader.count()
+            tell(process)
+            assert reader.count() == before + 1
+        assert any("/copy.db" in name for name in opened) == copies
+        assert any(path.as_uri() in name for name in opened) != copies
+
+
+def test_a_copy_is_of_one_moment(
+    written_elsewhere: tuple[Path, "subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, process = written_elsewhere
+    copyfile = shutil.copyfile
+
+    def interrupted(source: str, target: str) -> None:
+        if str(source).endswith("-wal"):
+            # The file was copied, and now its log begins anew.
+            tell(process, "restart")
+        copyfile(source, target)
+
+    assert file._copied(path, tmp_path) is not None
+    monkeypatch.setattr(shutil, "copyfile", interrupted)
+    assert file._copied(path, tmp_path) is None
+
+
+STRANGER = """
+import os, sys, time
+from pathlib import Path
+from firststep.store import open_store
+path = Path(sys.argv[1])
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+print("ready", flush=True)
+counts = []
+while not (path.parent / "end").exists():
+    with open_store(path, read_only=True) as store:
+        counts.append(store.count())
+assert counts == sorted(counts)
+print(len(counts), counts[-1])
+"""
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs two users")
+def test_another_user_who_reads_does_not_lock_the_owner_out() -> None:
+    """In a folder that both may write to, with a store that is opened and closed all the time."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        folder.chmod(0o777)
+        path = folder / "a.db"
+        open_store(path).close()
+        path.chmod(0o644)
+        stranger = child(STRANGER, str(path))
+        try:
+            assert stranger.stdout is not None
+            assert stranger.stdout.readline() == "ready\n"
+            for number in range(300):
+                with open_store(path) as store:
+                    store.add(replica(number), "network", [1.0], [0.1], {"x": 1.0})
+                assert {entry.stat().st_uid for entry in folder.iterdir()} == {0}
+        finally:
+            (folder / "end").touch()
+            output, errors = stranger.communicate(timeout=60)
+        assert stranger.returncode == 0, errors
+        assert int(output.split()[0]) > 20
+        assert sorted(entry.name for entry in folder.iterdir()) == ["a.db", "end"]
 
 
 def child(code: str, *arguments: str, **options: Any) -> "subprocess.Popen[str]":

@@ -40,7 +40,7 @@ MANY = int(os.environ.get("FIRSTSTEP_FUZZ", "0"))
 NO_SENTENCE = re.compile(
     r"^\(\d+, |Numerical result out of range|Singular matrix|too large to convert|codec can't|Exceeds the limit"
     r"|Traceback|object has no attribute|list index|NoneType|unexpected \w+Error|math range|math domain"
-    r"|cannot convert float|setting an array element|broadcast",
+    r"|cannot convert float|scale must be|setting an array element|broadcast",
     re.IGNORECASE,
 )
 

@@ -46,7 +46,9 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, ZeroDivisionError):
         return "a quantity that is divided by vanished: raise the ridge, the noise or the step size"
     if isinstance(error, MemoryError):
-        return f"not enough memory{': ' + text if text else ''}; use smaller sizes or fewer points"
+        # A sentence of our own has its remedy, a bare complaint of a library none.
+        remedy = "" if ": use " in text else "; use smaller sizes or fewer points"
+        return f"not enough memory{': ' + text if text else ''}{remedy}"
     return text or type(error).__name__
 
 

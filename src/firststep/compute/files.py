@@ -3,8 +3,10 @@
 import os
 import re
 import stat
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -12,6 +14,42 @@ Place = str | os.PathLike[str]
 
 # Drafts that a killed process left are taken away by the next writer, once nobody can be at them any more.
 DRAFT_SECONDS = 3600.0
+
+_held: Counter[tuple[int, int]] = Counter()
+_holding = threading.Lock()
+
+
+def hold(path: Place) -> Callable[[], None]:
+    """Say that this process is about to lock a database; the answer is called when its connection is closed.
+
+    A process that closes any handle of a file gives up all its locks on it (POSIX). Another process would then take
+    itself for the last user of a database and remove the log that this one still writes to. So what is held is read
+    through its connections alone; see `unheld`.
+    """
+    file = _identity(path)
+    with _holding:
+        _held[file] += 1
+
+    def release() -> None:
+        with _holding:
+            _held[file] -= 1
+
+    return release
+
+
+@contextmanager
+def unheld(path: Place) -> Iterator[bool]:
+    """Whether a file may be opened as others are; until the block ends, nothing in this process begins to hold it."""
+    with _holding:
+        free = True
+        with suppress(OSError):
+            free = _held[_identity(path)] == 0
+        yield free
+
+
+def _identity(path: Place) -> tuple[int, int]:
+    found = Path(path).stat()
+    return found.st_dev, found.st_ino
 
 
 def check_target(target: Place, inputs: Iterable[Place] = ()) -> Path:
@@ -48,10 +86,17 @@ def check_target(target: Place, inputs: Iterable[Place] = ()) -> Path:
     if path.is_file():
         if path.suffix == ".toml":
             raise ValueError(f"{target} is an experiment file and would be overwritten: choose another name")
-        with path.open("rb") as content:
-            if content.read(16) == b"SQLite format 3\0":
-                raise ValueError(f"{target} is a database and would be overwritten: choose another name")
+        if _is_database(path):
+            raise ValueError(f"{target} is a database and would be overwritten: choose another name")
     return path
+
+
+def _is_database(path: Path) -> bool:
+    with unheld(path) as free:
+        if not free:
+            return True
+        with path.open("rb") as content:
+            return content.read(16) == b"SQLite format 3\0"
 
 
 @contextmanager

@@ -295,6 +295,9 @@ def _verdict(found: Diagnosis, suspects: Sequence[str]) -> str:
         sentences.append(f"Linear ridge is worse (R² {1 - line.value:.3f}).")
     elif over.value < -CLEAR * over.stderr:
         sentences.append(f"Linear ridge is better still (R² {1 - line.value:.3f}): use that.")
+    elif line.value > 2 * max(1.0, after.value):
+        # Its noise is as large as it is: a few rows make both.
+        sentences.append(f"Linear ridge fails on some rows (R² {1 - line.value:.3g}).")
     else:
         sentences.append(
             f"Linear ridge (R² {1 - line.value:.3f}) does as well within the noise, and is simpler."

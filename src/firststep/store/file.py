@@ -8,12 +8,13 @@ import sqlite3
 import struct
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from firststep.compute.files import remove_old_drafts, written
+from firststep.compute.files import hold, remove_old_drafts, unheld, written
 from firststep.store import runs
 
 # Written into the file's header, so that any other SQLite file is recognised as foreign ("1STP").
@@ -48,6 +49,9 @@ MIGRATIONS: dict[int, str] = {}
 BUSY_SECONDS = 60.0
 # After which the user is told for whom a run waits.
 PATIENT_SECONDS = 2.0
+# A copy of a store that others write to is renewed, when it is read, after so long; so often one is tried to make.
+RENEWED_SECONDS = 1.0
+COPIES = 50
 
 logger = logging.getLogger("firststep")
 
@@ -131,12 +135,13 @@ class Watch:
     device: int
     inode: int
     size: int
+    log: int | None
 
     @classmethod
     def over(cls, file: Path) -> "Watch":
-        """Remember the file as it is now."""
+        """Remember the file and its log as they are now."""
         now = file.stat()
-        return cls(file, now.st_dev, now.st_ino, now.st_size)
+        return cls(file, now.st_dev, now.st_ino, now.st_size, _log_inode(file))
 
     def loss(self) -> str:
         """What became of the file, or nothing if it is where it was."""
@@ -167,8 +172,33 @@ class Watch:
 
 def keep(connection: sqlite3.Connection, watch: Watch) -> str:
     """Save what a connection to a lost file still holds, and say in a sentence where it is."""
+    saved = _saved(connection, watch)
+    if not saved:
+        return "what it held could not be saved: restore a copy, and run again to go on"
+    if watch.log is not None:
+        _remove_log(watch.file, watch.log)
+    return saved
+
+
+def _log_inode(file: Path) -> int | None:
+    try:
+        return Path(f"{file}-wal").stat().st_ino
+    except OSError:
+        return None
+
+
+def _remove_log(file: Path, inode: int) -> None:
+    """Take away the log of a store that is gone: SQLite would add it to whatever lies there next."""
+    with suppress(OSError):
+        if _log_inode(file) == inode:
+            Path(f"{file}-wal").unlink()
+            Path(f"{file}-shm").unlink()
+
+
+def _saved(connection: sqlite3.Connection, watch: Watch) -> str:
+    """Where the content of a lost file now is, in a sentence; nothing if it could not be saved."""
     moved = watch.new_place()
-    if moved is not None and moved != watch.file:
+    if moved is not None and moved != watch.file.resolve():
         with suppress(sqlite3.Error):
             # Its log still lies at the old place.
             (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -189,14 +219,34 @@ def keep(connection: sqlite3.Connection, watch: Watch) -> str:
             pass
         with suppress(OSError):
             copy.unlink(missing_ok=True)
-    return "what it held could not be saved: restore a copy, and run again to go on"
+    return ""
 
 
-def connect(place: str, *, uri: bool = False) -> sqlite3.Connection:
-    """A connection in which every transaction is begun by hand."""
+class _Holding(sqlite3.Connection):
+    """A connection that locks a file, which nothing else in this process opens in the meantime."""
+
+    release: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Close, and let the file be opened otherwise."""
+        super().close()
+        if self.release is not None:
+            self.release()
+            self.release = None
+
+
+def connect(place: str, *, uri: bool = False, holds: Path | None = None) -> sqlite3.Connection:
+    """A connection in which every transaction is begun by hand; `holds` is the file that it keeps locks on."""
     connection = sqlite3.connect(
-        place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
+        place,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=_Holding,
+        uri=uri,
     )
+    if holds is not None:
+        connection.release = hold(holds)
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
 
@@ -230,6 +280,10 @@ def create(file: Path) -> None:
     if not file.parent.is_dir():
         raise StoreError(f"the folder {file.parent} of the store does not exist: make it first")
     remove_old_drafts(file)
+    log = _log_inode(file)
+    if log is not None and not file.exists():
+        # Of a store whose run was killed and which was then deleted without it.
+        _remove_log(file, log)
     draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         connection = connect(str(draft))
@@ -263,8 +317,12 @@ def create(file: Path) -> None:
 def _version(file: Path) -> int:
     """Schema version from the header, read without SQLite so that a foreign file is not even locked."""
     try:
-        with file.open("rb") as content:
-            header = content.read(100)
+        with unheld(file) as free:
+            if not free:
+                # Looked at when it was opened.
+                return SCHEMA_VERSION
+            with file.open("rb") as content:
+                header = content.read(100)
     except FileNotFoundError:
         raise StoreError(f"there is no store {file}: firststep run or reproduce makes one") from None
     except OSError as error:
@@ -276,14 +334,14 @@ def _version(file: Path) -> int:
         raise StoreError(
             f"{file} is a database of another program; it was left as it is: choose another --store"
         )
-    log = Path(f"{file}-wal")
-    if version != SCHEMA_VERSION and log.exists() and log.stat().st_size:
+    if version != SCHEMA_VERSION and _log(file):
         # A migration that was not yet copied from the log into the file itself.
-        connection = connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
-        try:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-        finally:
-            connection.close()
+        with tempfile.TemporaryDirectory(prefix="firststep-") as folder:
+            connection = connect(str(_copied(file, Path(folder)) or file))
+            try:
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+            finally:
+                connection.close()
     return cast(int, version)
 
 
@@ -309,7 +367,7 @@ def _version_message(file: Path, version: int) -> str:
 def connect_for_writing(file: Path) -> sqlite3.Connection:
     """Open a store of this version, after a check that it is whole and may be written."""
     try:
-        connection = connect(str(file))
+        connection = connect(str(file), holds=file)
         try:
             connection.execute("PRAGMA journal_mode=WAL").fetchall()
             # A commit is on the disk when it returns: after a power cut as well as after kill -9.
@@ -329,24 +387,35 @@ class Reading:
     """A connection for reading that leaves nothing behind: no file of SQLite's own that would lock others out.
 
     Without a log the file alone is complete, and is opened as one that does not change; when it does change, it
-    is opened anew. With a log SQLite needs the index that belongs to it; where there is none, or it may not be
-    used, a copy is read.
+    is opened anew. With a log SQLite needs the index that belongs to it, and makes both when the writer has just taken
+    them away; where such files would lock out somebody else, or may not be used, a copy is read.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self._folder: str | None = None
         self._seen: tuple[int, ...] | None = None
+        self._copied_at: float | None = None
         self.connection = self._open()
 
     def _state(self) -> tuple[int, ...]:
         file = self.file.stat()
-        return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, _size(self.file, "-wal")
+        try:
+            size = Path(f"{self.file}-wal").stat().st_size
+        except FileNotFoundError:
+            size = 0
+        return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, size, _log(self.file)
 
     def changed(self) -> bool:
         """Whether the file is no longer the one that was opened, which is then opened anew."""
-        if self._seen is None:
-            return False
+        return self._seen is not None and self._copied_at is None and self._renewed()
+
+    def renew(self) -> None:
+        """Before something is read: make a copy anew that others have written past."""
+        if self._copied_at is not None and time.monotonic() > self._copied_at + RENEWED_SECONDS:
+            self._renewed()
+
+    def _renewed(self) -> bool:
         try:
             if self._state() == self._seen:
                 return False
@@ -357,23 +426,62 @@ class Reading:
         return True
 
     def _open(self) -> sqlite3.Connection:
-        address = self.file.resolve().as_uri()
-        self._seen = None
+        self._copied_at = None
         try:
-            if not _size(self.file, "-wal"):
-                self._seen = self._state()
-                return self._tried(f"{address}?immutable=1")
-            if Path(f"{self.file}-shm").exists():
-                with suppress(sqlite3.OperationalError):
-                    return self._tried(f"{address}?mode=ro")
-            return self._tried(f"{self._copied().resolve().as_uri()}?mode=rw")
+            for _ in range(COPIES):
+                found = self._alone() or self._beside_its_writer() or self._copy()
+                if found is not None:
+                    return found
+                time.sleep(0.01)
         except sqlite3.Error as error:
             raise StoreError(explained(error, self.file)) from error
         except OSError as error:
             raise StoreError(f"the store {self.file} cannot be read: {error.strerror}") from error
+        raise StoreError(f"the store {self.file} is written to faster than it can be read: try again later")
 
-    def _tried(self, address: str) -> sqlite3.Connection:
-        connection = connect(address, uri=True)
+    def _alone(self) -> sqlite3.Connection | None:
+        """The file by itself, where nobody writes to it."""
+        self._seen = self._state()
+        if self._seen[-1]:
+            return None
+        try:
+            return self._tried(f"{self.file.resolve().as_uri()}?immutable=1")
+        except (sqlite3.Error, StoreError):
+            if self._state() == self._seen:
+                raise
+            # Damaged only in the eyes of one who looks while it is written.
+            return None
+
+    def _beside_its_writer(self) -> sqlite3.Connection | None:
+        """The file and its log as they change, where the files that SQLite may make lock nobody out.
+
+        It gives them the file's permissions and this user's name, or the owner's if this is the superuser.
+        """
+        with unheld(self.file) as free:
+            pass
+        found = self.file.stat()
+        me = os.geteuid() if hasattr(os, "geteuid") else 0
+        mine = me == 0 or (me == found.st_uid and not found.st_mode & 0o022)
+        if free and not (mine and Path(f"{self.file}-shm").exists()):
+            return None
+        self._seen = None
+        try:
+            return self._tried(f"{self.file.resolve().as_uri()}?mode=ro", holds=self.file)
+        except sqlite3.OperationalError:
+            return None
+
+    def _copy(self) -> sqlite3.Connection | None:
+        """A copy of this moment, unless the log is just being taken away or begun anew."""
+        self._folder = self._folder or tempfile.mkdtemp(prefix="firststep-")
+        self._seen = self._state()
+        copy = _copied(self.file, Path(self._folder))
+        if copy is None:
+            return None
+        self._copied_at = time.monotonic()
+        return self._tried(f"{copy.resolve().as_uri()}?mode=rw")
+
+    def _tried(self, address: str, holds: Path | None = None) -> sqlite3.Connection:
+        connection = connect(address, uri=True, holds=holds)
         try:
             connection.execute("SELECT count(*) FROM experiments").fetchall()
             _check_integrity(connection, self.file)
@@ -382,18 +490,6 @@ class Reading:
             raise
         return connection
 
-    def _copied(self) -> Path:
-        """The file and its log in a folder of our own, both of one moment."""
-        self._folder = self._folder or tempfile.mkdtemp(prefix="firststep-")
-        copy = Path(self._folder) / "copy.db"
-        for _ in range(5):
-            before = self._state()
-            for end in ("", "-wal"):
-                shutil.copyfile(f"{self.file}{end}", f"{copy}{end}")
-            if self._state() == before:
-                break
-        return copy
-
     def close(self) -> None:
         """Close, and take away the copy."""
         self.connection.close()
@@ -401,10 +497,32 @@ class Reading:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _size(file: Path, end: str) -> int:
+def _copied(file: Path, folder: Path) -> Path | None:
+    """A copy of a store that others may be writing, as it was at one moment; None if it cannot be made just now.
+
+    The log holds every page since it was begun, also those that are being moved from it into the file. So the file
+    first and then the log are whole together unless the log was begun anew in between, which its head would show.
+    """
+    copy = folder / "copy.db"
+    log = _log(file)
+    with unheld(file) as free:
+        if not (free and log):
+            return None
+        shutil.copyfile(file, copy)
     try:
-        return Path(f"{file}{end}").stat().st_size
-    except OSError:
+        shutil.copyfile(f"{file}-wal", f"{copy}-wal")
+    except FileNotFoundError:
+        return None
+    Path(f"{copy}-shm").unlink(missing_ok=True)
+    return copy if log == _log(copy) == _log(file) else None
+
+
+def _log(file: Path) -> int:
+    """What a file's log begins with, other numbers for every log; 0 without one."""
+    try:
+        with Path(f"{file}-wal").open("rb") as log:
+            return int.from_bytes(log.read(32))
+    except FileNotFoundError:
         return 0
 
 

@@ -254,6 +254,9 @@ class Store:
 
     def _select(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
+            if self._reading is not None:
+                self._reading.renew()
+                self._connection = self._reading.connection
             while True:
                 problem: sqlite3.Error | None = None
                 try:

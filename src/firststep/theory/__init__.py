@@ -16,7 +16,7 @@ from firststep.setting import OutsideTheoryWarning, Problem, Sizes, ridges_of, s
 from firststep.setting.doors import check_names, door
 from firststep.theory.limits.bounds import linear_values
 from firststep.theory.limits.weights import step_values
-from firststep.theory.scope import check_scope
+from firststep.theory.scope import check_ratios, check_scope
 from firststep.theory.sectors import degree_shares
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ def predict(
     if later and theory != "unified":
         raise ValueError(f"sequences of steps are predicted by theory='unified'; got {theory!r}")
     check_scope(problem, theory)
+    if theory == "unified":
+        check_ratios(sizes)
     concerns = problem.concerns(sizes if theory in PROPORTIONAL else None)
     for concern in concerns:
         warnings.warn(concern, OutsideTheoryWarning, stacklevel=3)

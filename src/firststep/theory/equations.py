@@ -99,6 +99,35 @@ def _resolvents(b: Values, p: Values) -> tuple[Values, Values]:
     return s, s @ b
 
 
+# Trace of B P above which S, whose smallest eigenvalue is about its inverse, has lost half of its digits.
+ILL_CONDITIONED = 1e4
+
+
+def _exact_resolvents(b: Values, p: Values) -> tuple[Values, Values]:
+    r"""The same, with small eigenvalues of S to all their digits.
+
+    .. math:: P = L L^\top, \quad L^\top B L = V \lambda V^\top, \quad
+        S = L^{-\top} V \frac{1}{1+\lambda} V^\top L^\top, \quad
+        T = L^{-\top} V \frac{\lambda}{1+\lambda} V^\top L^{-1}
+    """
+    if (
+        np.iscomplexobj(p)
+        or np.iscomplexobj(b)
+        or not (b * p[:, None]).sum(axis=(2, 3)).max() > ILL_CONDITIONED
+    ):
+        return _resolvents(b, p)
+    try:
+        root = np.linalg.cholesky(p)[:, None]
+        values, vectors = np.linalg.eigh(root.swapaxes(2, 3) @ b @ root)
+    except np.linalg.LinAlgError:
+        # A rung that is too coarse for a spike may have no answer.
+        return _resolvents(b, p)
+    inside = np.linalg.solve(root.swapaxes(2, 3), vectors)
+    rest = 1 / (1 + np.maximum(values, 0.0))[..., None, :]
+    s = (inside * rest) @ (root @ vectors).swapaxes(2, 3)
+    return s, (inside * (1 - rest)) @ inside.swapaxes(2, 3)
+
+
 def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> State:
     """One evaluation of both self-consistent equations [firststep, unified, eqs. 9-10]."""
     h, weights, mu, stretch = tables.h, geometry.weights, tables.level_weights, tables.stretch
@@ -402,15 +431,22 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
 
 def _special(law: Spread, alpha: Array, mass: Values, p: Values) -> Special:
     """B_eff between functions that are spread over nodes of different variance [firststep, unified, eq. 12]."""
-    s, t = _resolvents(_seen(alpha, law.stretch * mass[:, None]), p)
+    s, t = _exact_resolvents(_seen(alpha, law.stretch * mass[:, None]), p)
     count, levels, basis = t.shape[:3]
     directions = law.vectors.shape[2]
     outer = law.vectors[..., :, None] * law.vectors[..., None, :]
-    tau = outer.reshape(count, levels, -1).swapaxes(1, 2) @ t.reshape(count, levels, -1)
-    tau = tau.reshape(count, directions, directions, basis, basis).swapaxes(2, 3)
-    tau = tau.reshape(count, directions * basis, directions * basis)
-    z_matrix = np.linalg.inv(np.eye(directions * basis) - tau @ repeated(p, directions))
-    return Special(s, t, z_matrix, z_matrix @ tau)
+
+    def by_direction(forms: Values) -> Values:
+        """sum_l v_l v_l^T x F_l, (B, directions K, directions K)."""
+        found = outer.reshape(count, levels, -1).swapaxes(1, 2) @ forms.reshape(count, levels, -1)
+        found = found.reshape(count, directions, directions, basis, basis).swapaxes(2, 3)
+        return np.asarray(found.reshape(count, directions * basis, directions * basis))
+
+    # 1 - T P = S: so no small difference of large numbers is formed. No weights are random along what is missing.
+    missing = np.eye(directions) - outer.sum(axis=1)
+    alone = missing[:, :, None, :, None] * np.eye(basis)[:, None, :]
+    z_matrix = np.linalg.inv(by_direction(s) + alone.reshape(count, directions * basis, -1))
+    return Special(s, t, z_matrix, z_matrix @ by_direction(t))
 
 
 def _inverse(matrix: Values) -> Values:

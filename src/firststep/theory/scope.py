@@ -1,6 +1,6 @@
 """What the theories cover: the rest is refused in words, never guessed."""
 
-from firststep.setting import Problem
+from firststep.setting import Problem, Sizes
 
 # What a theory may know beyond isotropic inputs and one direction, with the theories that do.
 ANY_COVARIANCE = ("unified", "random_features", "spectral")
@@ -33,3 +33,27 @@ def check_scope(problem: Problem, theory: str) -> None:
         them = "simulate them" if len(unknown) > 1 or unknown[0].endswith("s") else "simulate it"
         cure = f"choose theory='unified', or {them}" if others else them
         raise ValueError(f"the {theory} theory does not know {' or '.join(unknown)}: {cure}")
+
+
+# Largest ratio of two sizes: beyond it double precision no longer tells them apart.
+LARGEST_RATIO = 1e12
+
+
+def check_ratios(sizes: Sizes) -> None:
+    """Refuse sizes that are too far apart to compute with.
+
+    Examples
+    --------
+    >>> try:
+    ...     check_ratios(Sizes(10**25, 20, 30))
+    ... except ValueError as error:
+    ...     print(error)
+    the unified theory reaches sizes that differ by a factor of 1e+12, these do by 5e+23: bring them nearer together
+    """
+    every = (sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples)
+    ratio = max(every) / min(every)
+    if ratio > LARGEST_RATIO:
+        raise ValueError(
+            f"the unified theory reaches sizes that differ by a factor of {LARGEST_RATIO:.0e}, these do by "
+            f"{ratio:.0e}: bring them nearer together"
+        )

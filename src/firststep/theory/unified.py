@@ -134,30 +134,30 @@ def solve(
     if tolerance is not None and not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance}")
     shape = (len(step_sizes), len(ridges))
-    # The untrained network comes along: gains are differences to it.
-    steps = np.concatenate([[0.0], step_sizes])
+    # The theory of proportional sizes, asked for by its degree, leaves out terms of order 1/d as it stands.
+    share = start_share(problem, sizes, step_sizes) if degrees is None else np.zeros(len(step_sizes))
+    # The untrained network comes along: gains are differences to it. So does a step that moves nothing, if it is to
+    # join the untrained network: on the same nodes as the others.
+    ahead = [0.0] + [SMALLEST_STEP] * bool(share.any())
+    steps = np.concatenate([ahead, step_sizes])
     flat_steps, flat_ridges = (m.ravel() for m in np.meshgrid(steps, ridges, indexing="ij"))
     way = Way(rest, chosen_degree(sizes, degrees))
     points, way = _settled(problem, sizes, flat_steps, flat_ridges, way, tolerance)
-    # No step comes first.
-    still, moved = np.split(points.numbers.reshape(len(steps), len(ridges)), [1])
-    # The theory of proportional sizes, asked for by its degree, leaves out terms of order 1/d as it stands.
-    if degrees is None and (share := start_share(problem, sizes, step_sizes)).any():
-        start = solve_all(problem, sizes, 0 * ridges + SMALLEST_STEP, ridges, way, tolerance).numbers
-        moved = _joined(problem, still[0], start, moved, share)
+    still, start, moved = np.split(points.numbers.reshape(len(steps), len(ridges)), [1, len(ahead)])
+    moved = _joined(problem, still[0], start[0], moved, share) if share.any() else moved
     shares = _learned_shares(problem, moved["learned"])
     values = _values(problem, still, moved) | shares | _scatter_parts(moved["scatter"], way.highest)
     bars = finite_size_bars(problem, sizes, flat_steps, flat_ridges, way, errors_of(points.numbers))
     unsettled = np.where(np.isfinite(points.error), points.error, 0.0)
-    train, test = (np.hypot(bar, unsettled).reshape(len(steps), -1)[1:] for bar in bars)
+    train, test = (np.hypot(bar, unsettled).reshape(len(steps), -1)[len(ahead) :] for bar in bars)
     values |= share_bars(shares, test)
     values |= {
         "train_error_bar": train * values["train_error"],
         "test_error_bar": test * values["test_error"],
     }
     values |= _direction(problem, sizes)
-    error = points.error.reshape(len(steps), -1)[1:]
-    level = points.level.reshape(len(steps), -1)[1:]
+    error = points.error.reshape(len(steps), -1)[len(ahead) :]
+    level = points.level.reshape(len(steps), -1)[len(ahead) :]
     aimed = tolerance or aim(knows_own(problem, sizes, way.highest, rest))
     return Outcome(
         problem,
