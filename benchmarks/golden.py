@@ -62,6 +62,7 @@ SEED = 20220518
 # Groups of cases with other numbers than before a setting was made of parts, and the changelog's words on why.
 REASONS = {
     "structured rest": "The law of M holds the labels that n0 samples contain",
+    "unified": "The resolutions at which errors are solved are balanced anew",
     "predicted spectra": "A predicted density has the ends of each of its pieces among its points",
     "fits": "The estimators' defaults are tanh in place of softplus",
 }
