@@ -88,7 +88,7 @@ def test_what_has_changed_since_the_setting_was_made_of_parts_has_a_reason() -> 
     told = changelog[changelog.index("### Changed numbers") :]
     found = golden.since(BEFORE, FILE)
     assert sum(cases for cases, _, _ in found.values()) == 382
-    for kind, (cases, beyond, largest) in found.items():
+    for kind, (_, beyond, largest) in found.items():
         if kind in golden.REASONS:
             assert golden.REASONS[kind] in told
             assert beyond > 0

@@ -285,7 +285,7 @@ def _input_spectrum(problem: Problem, dim: int) -> dict[str, Any]:
         "eigenvalues": bars[0],
         "teacher": bars[1],
         "editable": {"levels": levels, "shares": weights},
-        "loud": problem.inputs.startswith("spiked"),
+        "loud": bool(problem.input_spikes),
     }
 
 

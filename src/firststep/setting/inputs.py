@@ -129,6 +129,11 @@ class Inputs:
         return tuple(sorted((level / mean for level in self.numbers), reverse=True))
 
     @property
+    def spikes(self) -> tuple[float, ...]:
+        """Strengths of single directions, in whose words the rest has variance one; none in other words."""
+        return self.numbers if self.kind == "spiked" else ()
+
+    @property
     def spec(self) -> str:
         """The words, in their canonical form."""
         parts = [_written(x) for x in self.numbers]

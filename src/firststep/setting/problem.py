@@ -155,6 +155,11 @@ class Problem:
         return Inputs.parse(self.inputs).levels
 
     @property
+    def input_spikes(self) -> tuple[float, ...]:
+        """Strengths of single directions of the inputs, where the covariance is given so."""
+        return Inputs.parse(self.inputs).spikes
+
+    @property
     def isotropic(self) -> bool:
         """Whether all directions of the inputs have the same variance."""
         return Inputs.parse(self.inputs).isotropic

@@ -347,8 +347,8 @@ def solve_all(
     polynomial = is_polynomial(spike, sizes, stretch) & (not own)
     first = RUNGS[np.searchsorted(CHANGED, np.maximum(spike, stretch))]
     if math.isinf(wanted) and len(first):
-        # One resolution for all: fewer, larger batches.
-        first = np.full_like(first, first.max())
+        # One resolution for all, which is no longer a coarse one: fewer, larger batches.
+        first = np.full_like(first, first.max() + 1)
     points = Points.empty(len(steps))
     neighbours: _Level | None = None
     for branch in (polynomial, ~polynomial):

@@ -32,6 +32,8 @@ DENSE, MOST_POINTS = 1.0, 400
 PLACING, PLACES = 6, 60
 # What may lie beyond each end of the bulk: this share of one eigenvalue, or of all.
 LAST, LEAST = 0.25, 3e-3
+# Where less than one in so many eigenvalues is above zero, the tails of the others are looked for further down.
+FEW = 10
 # Beyond the end of the bulk, in units of it, where the search for outliers starts.
 BEYOND = np.array([1.1, 1.3, 1.7, 2.5, 4.0])
 
@@ -41,7 +43,7 @@ def blurred(bulk: Solver, points: int) -> Spectrum:
     logs, angle, values = _seen(bulk, ANGLES)
     # With many more samples than neurons nearly all eigenvalues are at zero: what counts is the share of the others.
     share = 1 - bulk.atom
-    inside = np.flatnonzero(_law(bulk, logs, angle, values) > angle * TAIL * share)
+    inside = np.flatnonzero(_law(bulk, logs, angle, values) > angle * TAIL * min(1.0, FEW * share))
     if not len(inside):
         raise fixedpoint.ConvergenceError("no end of the bulk was found: lower the step size", values, logs)
     ends = logs[max(inside[0] - 1, 0)], logs[min(inside[-1] + 1, len(logs) - 1)]
