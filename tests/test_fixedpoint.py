@@ -117,3 +117,14 @@ def test_only_the_unsolved_are_worked_on():
     solve(Equations(counted, plain), start, tolerance=1e-12, plain_rounds=0)
     assert worked[0] == 2
     assert worked[-1] == 1
+
+
+def test_a_map_without_a_value_is_refused_in_words():
+    def singular(values, index):
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    equations = fixedpoint.Equations(
+        lambda values, index: (values, values[:, 0]), singular, remedy="raise ridge"
+    )
+    with pytest.raises(fixedpoint.ConvergenceError, match="no start for .*: raise ridge"):
+        fixedpoint.solve(equations, np.ones((2, 3)))

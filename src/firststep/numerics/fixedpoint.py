@@ -117,9 +117,13 @@ def solve(
     """
     value = np.array(start)
     count = len(value)
-    for _ in range(plain_rounds):
-        value = equations.plain_step(value, np.arange(count))
     residual = np.full(count, np.inf)
+    try:
+        for _ in range(plain_rounds):
+            value = equations.plain_step(value, np.arange(count))
+    except np.linalg.LinAlgError:
+        message = f"no start for {equations.what}, whose parts differ by too many orders of magnitude"
+        raise ConvergenceError(f"{message}: {equations.remedy}", value, residual) from None
     best = value.copy()
     # The best of all rounds: `best` forgets what was before a rescue.
     closest, distance = best.copy(), residual.copy()

@@ -249,16 +249,11 @@ def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, befo
             start, plain_rounds = first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
         found = solve_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
         rounds = max(rounds, found.iterations)
-        # A rung that is too coarse for a spike may have no answer; of the last one it is checked.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            answer = answer_at(geometry, tables, found.value)
-        left = residual_of(geometry, answer.state, ridge)
+        answered, left = _answered(geometry, tables, ridge, found.value)
         if left.max() > RESIDUAL:
-            refined = _refined(geometry, tables, ridge, found.value)
-            answer = answer_at(geometry, tables, refined)
-            left = residual_of(geometry, answer.state, ridge)
-            found = replace(found, value=refined)
-        numbers.append(_numbers(geometry, tables, answer, ridge))
+            found = replace(found, value=_refined(geometry, tables, ridge, found.value))
+            answered, left = _answered(geometry, tables, ridge, found.value)
+        numbers.append(answered)
         values[part] = found.value
         worst = max(worst, float(left.max()))
     answers = np.concatenate(numbers)
@@ -272,6 +267,20 @@ def _carried_over(values: Array, old: Array, new: Array) -> Array:
         return values @ interpolation(old, new)
     by_other = values.reshape(len(values), len(old), -1).swapaxes(1, 2)
     return (by_other @ interpolation(old, new)).swapaxes(1, 2).reshape(len(values), -1)
+
+
+def _answered(
+    geometry: Geometry, tables: Tables, ridge: Array, values: Array
+) -> tuple[NDArray[np.void], Array]:
+    """`NUMBERS` at a solution, and its residuals; a rung that is too coarse for a spike may have no answer, NaN."""
+    try:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            answer = answer_at(geometry, tables, values)
+    except np.linalg.LinAlgError:
+        none = np.empty(len(ridge), dtype=NUMBERS)
+        _flat(none)[:] = np.nan
+        return none, np.zeros(len(ridge))
+    return _numbers(geometry, tables, answer, ridge), residual_of(geometry, answer.state, ridge)
 
 
 def _refined(geometry: Geometry, tables: Tables, ridge: Array, start: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -291,7 +291,7 @@ def _solve(
         excess, slope = _excess(now, lam, phi, psi, linear, rest)
         step = excess / slope
         low, high = np.where(excess < 0, now, low), np.where(excess > 0, now, high)
-        new = now * np.exp(-np.clip(step, -100, 100))
+        new = now * np.exp(-np.minimum(np.maximum(step, -100.0), 100.0))
         # The slack lets the iteration end on the bracket's edge, where the root lies for a large ridge.
         inside = (new > low * (1 - 1e-12)) & (new < high * (1 + 1e-12))
         new = np.where(inside, new, np.sqrt(low) * np.sqrt(high))
@@ -300,10 +300,11 @@ def _solve(
         iterations[active] += 1
         # Quadratic convergence: two steps after 1e-8 only rounding is left, and the last step measures it.
         going = ~inside | (np.abs(step) > 1e-12)
-        if not np.any(going):
+        if not going.any():
             break
-        active = active[going]
-        columns = [column[going] for column in (lam, phi, psi, linear, rest, low, high, new)]
+        columns = [lam, phi, psi, linear, rest, low, high, new]
+        if not going.all():
+            active, columns = active[going], [column[going] for column in columns]
     return t, error, iterations
 
 
@@ -377,7 +378,7 @@ def traces_of(problem: Problem, sizes: Sizes, ridges: ArrayLike) -> Traces:
     )
 
 
-def errors(traces: Traces, parts: list[tuple[ArrayLike, Array, Array, Array]]) -> dict[str, Array]:
+def errors(traces: Traces, parts: list[tuple[Any, Array, Array, Array]]) -> dict[str, Array]:
     r"""Errors of a ridge fit whose labels split into parts with known traces.
 
     .. math:: q = \tilde y^\top R \tilde y = \sum_p E_p t_p, \quad L_{tr} = \lambda q, \quad
@@ -407,9 +408,13 @@ def errors(traces: Traces, parts: list[tuple[ArrayLike, Array, Array, Array]]) -
     >>> bool(found["train_mse"] < found["train_error"] < 1 < found["test_error"])
     True
     """
-    q = sum(np.asarray(variance) * trace for variance, trace, _, _ in parts)
-    minus_slope = sum(np.asarray(variance) * -slope for variance, _, slope, _ in parts)
-    norm = sum(np.asarray(variance) * penalised for variance, _, _, penalised in parts)
+    q: Any = 0.0
+    minus_slope: Any = 0.0
+    norm: Any = 0.0
+    for variance, trace, slope, penalised in parts:
+        q = q + variance * trace
+        minus_slope = minus_slope - variance * slope
+        norm = norm + variance * penalised
     return {
         "train_error": traces.ridge * q,
         "test_error": minus_slope / traces.t1**2,
@@ -512,14 +517,13 @@ def solve(
     bars = np.sqrt(bars**2 + small_error_variance(problem, sizes, found["test_error"]))
     found |= {f"{name}_bar": bar * found[name] for name, bar in zip(ERRORS, bars, strict=True)}
     found["train_gain"] = found["test_gain"] = np.zeros_like(lam)
-    shape = (steps.size, lam.size)
     return Outcome(
         problem,
         sizes,
         steps,
         lam,
         source="random_features",
-        values={name: np.broadcast_to(value, shape).copy() for name, value in found.items()},
+        values={name: np.repeat(value[None], steps.size, axis=0) for name, value in found.items()},
         notes=wide_bar_note(sizes, bars[1]),
         details={"residual": residual, "iterations": iterations, "degrees": highest},
     )

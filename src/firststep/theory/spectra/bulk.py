@@ -32,6 +32,8 @@ LOWEST, LOWEST_POINTS = 1e-6, 15
 # Where only the upper end of the bulk is wanted, the scan begins here.
 UPPER_PART = 0.5
 HIGHEST, HIGHEST_POINTS = 1e5, 31
+# Relative change of an edge that ends the search for it.
+SAME_EDGE = 1e-6
 EDGE_ROUNDS = 8
 # Points at which a density is solved; more are interpolated.
 GRID_POINTS = 72
@@ -55,6 +57,8 @@ MANY_PIECES, LEAST_POINTS, NARROW = 3, 14, 1e-3
 LOOSEST, LOOSE_POINTS = 30.0, 48
 # With an integral that is right to this, a density need not be solved at every point of its grid.
 RIGHT_MASS = 3e-4
+# Change of the mass, if every other point is left out, that says that more points would not change it.
+SURE_MASS = 1e-5
 # Largest temporary of a solution, in complex numbers for all points, and what one spectrum may cost: multiplications,
 # of which a core does some 1e9 a second. More is looked at with blurred eyes.
 MOST_NUMBERS, MOST_WORK = 4e6, 4e9
@@ -288,9 +292,13 @@ class Solver:
         empty = np.array([min(EMPTY, 0.02 * float(height[piece == piece[i]].max())) for i in inner])
         fraction = np.full(len(index), 0.93)
         found: list[Bulk] = []
+        before = np.full(len(index), np.inf)
         for _ in range(EDGE_ROUNDS):
             guess = _secant(known, outside)
             old, last = known
+            if np.all(np.abs(guess - before) < SAME_EDGE * guess) and found:
+                break
+            before = guess
             at = last.x + fraction * (guess - last.x)
             at = np.where(np.abs(at - last.x) < 1e-9 * last.x, (last.x + outside) / 2, at)
             # Near an edge the solution is linear in the square root of the distance to it.
@@ -324,14 +332,14 @@ class Solver:
 
     def grid(
         self, intervals: Sequence[tuple[float, float]], points: int, scan: Bulk, most: int
-    ) -> tuple[Array, Array, float]:
-        """Points that crowd at the edges, `points` in all, the density there, and its integral.
+    ) -> tuple[Array, Array, float, float]:
+        """Points that crowd at the edges, `points` in all, the density there, its integral, and how sure that is.
 
         It is interpolated from at most `most` points, and zero at the ends of each interval.
         """
         from scipy.interpolate import CubicSpline
 
-        all_x, all_density, mass = [], [], 0.0
+        all_x, all_density, mass, doubt = [], [], 0.0, 0.0
         for (low, high), whole in zip(intervals, _shared_out(intervals, points), strict=True):
             hard = low <= HARD_EDGE * high
             # At zero itself a hard edge has no finite density.
@@ -357,11 +365,13 @@ class Solver:
                 else:
                     knots, heights = np.append(0.0, knots), np.append(0.0, heights)
                 density = CubicSpline(knots, heights)(wanted) / (np.sqrt(x) if hard else 1.0)
+                fewer = CubicSpline(knots[::2], heights[::2])(wanted) / (np.sqrt(x) if hard else 1.0)
+                doubt += abs(_mass(fewer - density, x, low, high))
             density = np.maximum(density, 0.0)
             mass += _mass(density, x, low, high)
             all_x.append(np.concatenate([ends[:-1], x, ends[-1:]]))
             all_density.append(np.pad(density, (len(ends) - 1, 1)))
-        return np.concatenate(all_x), np.concatenate(all_density), mass
+        return np.concatenate(all_x), np.concatenate(all_density), mass, doubt
 
     def above(self) -> tuple[Outlier, ...]:
         """The outliers alone."""
@@ -393,9 +403,10 @@ class Solver:
         edge = intervals[-1][1]
         # A density with several humps takes more points.
         for most in (GRID_POINTS, points):
-            x, density, mass = self.grid(intervals, points, scan, most)
+            x, density, mass, doubt = self.grid(intervals, points, scan, most)
             mass += self.atom
-            if abs(mass - 1) < RIGHT_MASS:
+            # Mass that lies outside of the intervals is not found by more points inside.
+            if abs(mass - 1) < RIGHT_MASS or (doubt < SURE_MASS and abs(mass - 1) < 3 * RIGHT_MASS):
                 break
         if not abs(mass - 1) < WRONG_MASS:
             raise fixedpoint.ConvergenceError(

@@ -449,10 +449,12 @@ class FeatureBulk(Solver):
             scan = scan.merged(self.approached(edge * np.array([1.5, 3.0])))
         beyond = np.flatnonzero(scan.x > edge * (1 + 2 * NEAREST))
         x, values = scan.x[beyond], scan.values[beyond]
-        # From the scan on towards the edge, halving the distance.
-        while x[0] > edge * (1 + 1.5 * NEAREST):
-            at = np.array([edge * (1 + max((x[0] / edge - 1) / 3, NEAREST))])
-            x, values = np.append(at, x), np.append(self.continued(at, values[:1]).values, values, axis=0)
+        # From the scan on towards the edge, all at once.
+        if x[0] > edge * (1 + 1.5 * NEAREST):
+            count = max(1, math.ceil(math.log((x[0] / edge - 1) / NEAREST, 3)))
+            at = edge * (1 + np.maximum((x[0] / edge - 1) / 3.0 ** np.arange(count, 0, -1), NEAREST))
+            there = self.continued(at, np.repeat(values[:1], count, axis=0)).values
+            x, values = np.append(at, x), np.append(there, values, axis=0)
         top = 4 * (edge + strength)
         if top > x[-1]:
             far = np.geomspace(x[-1], top, 2 + math.ceil(math.log2(top / x[-1])))[1:]
