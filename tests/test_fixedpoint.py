@@ -123,8 +123,6 @@ def test_a_map_without_a_value_is_refused_in_words():
     def singular(values, index):
         raise np.linalg.LinAlgError("Singular matrix")
 
-    equations = fixedpoint.Equations(
-        lambda values, index: (values, values[:, 0]), singular, remedy="raise ridge"
-    )
-    with pytest.raises(fixedpoint.ConvergenceError, match="no start for .*: raise ridge"):
-        fixedpoint.solve(equations, np.ones((2, 3)))
+    equations = Equations(lambda values, index: (values, values[:, 0]), singular, remedy="raise ridge")
+    with pytest.raises(ConvergenceError, match="no start for .*: raise ridge"):
+        solve(equations, np.ones((2, 3)))
