@@ -124,5 +124,5 @@ def test_a_map_without_a_value_is_refused_in_words():
         raise np.linalg.LinAlgError("Singular matrix")
 
     equations = Equations(lambda values, index: (values, values[:, 0]), singular, remedy="raise ridge")
-    with pytest.raises(ConvergenceError, match="no start for .*: raise ridge"):
+    with pytest.raises(ConvergenceError, match=r"no start for .*: raise ridge"):
         solve(equations, np.ones((2, 3)))

@@ -32,8 +32,6 @@ LOWEST, LOWEST_POINTS = 1e-6, 15
 # Where only the upper end of the bulk is wanted, the scan begins here.
 UPPER_PART = 0.5
 HIGHEST, HIGHEST_POINTS = 1e5, 31
-# Relative change of an edge that ends the search for it.
-SAME_EDGE = 1e-6
 EDGE_ROUNDS = 8
 # Points at which a density is solved; more are interpolated.
 GRID_POINTS = 72
@@ -292,13 +290,9 @@ class Solver:
         empty = np.array([min(EMPTY, 0.02 * float(height[piece == piece[i]].max())) for i in inner])
         fraction = np.full(len(index), 0.93)
         found: list[Bulk] = []
-        before = np.full(len(index), np.inf)
         for _ in range(EDGE_ROUNDS):
             guess = _secant(known, outside)
             old, last = known
-            if np.all(np.abs(guess - before) < SAME_EDGE * guess) and found:
-                break
-            before = guess
             at = last.x + fraction * (guess - last.x)
             at = np.where(np.abs(at - last.x) < 1e-9 * last.x, (last.x + outside) / 2, at)
             # Near an edge the solution is linear in the square root of the distance to it.
