@@ -81,7 +81,7 @@ LEAST_BULK = 1e-200
 # Spikes that polynomials on the first rung leave out.
 COARSE_SPIKE = 1e-4
 # Points solved together: keeps the largest temporary near 30 MB.
-CHUNK = 64
+CHUNK = 32
 # On a grid points so far apart, in log(1 + eta) and log(lambda), lead, unless these would be most of the points.
 LEADING_GAPS, MOST_LEADING = (0.3, 2.6), 0.6
 # Points of a polynomial, in each direction, by which solutions are carried between step sizes and ridges.
@@ -331,6 +331,10 @@ class Points:
             max(self.residual, other.residual),
         )
 
+    def taken(self, index: NDArray[np.intp]) -> "Points":
+        """Some of the points, in another order."""
+        return replace(self, numbers=self.numbers[index], error=self.error[index], level=self.level[index])
+
     def merged(self, other: "Points", own: NDArray[np.bool_]) -> "Points":
         """One list of points: these where `own`, the other's elsewhere."""
         result = Points.empty(len(own))
@@ -343,6 +347,9 @@ def solve_all(
     problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, tolerance: float | None
 ) -> Points:
     """Refine every point until its errors no longer change by more than `tolerance`, or as far as the ladder goes."""
+    pairs, places = np.unique(np.stack([steps, ridges], axis=1), axis=0, return_inverse=True)
+    if len(pairs) < len(steps):
+        return solve_all(problem, sizes, pairs[:, 0], pairs[:, 1], way, tolerance).taken(places.ravel())
     # A draft is drawn without a neuron's own component, which makes it ten times faster.
     own = way.own and knows_own(problem, sizes, way.highest, way.rest) and tolerance != math.inf
     wanted, accepted = (aim(own), ACCEPTED) if tolerance is None else (tolerance, tolerance)
