@@ -165,6 +165,6 @@ def test_without_what_was_added_the_theory_gives_the_numbers_of_before(
     if kept is None:
         asked = [float(entry["case"]["arguments"].get("tolerance", 0.0)) for entry in entries]
         assert all(one.largest < max(1e-7, least) for one, least in zip(found, asked, strict=True))
-        assert sum(one.largest < 1e-7 for one in found) >= 12
+        assert sum(one.largest < 1e-8 for one in found) >= 12
     else:
         assert max(one.largest for one in found) > 1e-4
