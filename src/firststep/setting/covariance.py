@@ -3,7 +3,7 @@ r"""Covariance of the inputs, made of words: :math:`x = S^{1/2} g`, eigenvalues 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Self
 
 import numpy as np
@@ -39,7 +39,7 @@ class Covariance:
         """Whether all eigenvalues are one."""
         return len(self.values) == 1
 
-    @property
+    @cached_property
     def shares(self) -> Array:
         """Share of each eigenvalue among the directions, mu."""
         return np.asarray(self.counts / self.counts.sum())

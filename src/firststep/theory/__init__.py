@@ -125,9 +125,9 @@ def predict(
         warnings.warn(concern, OutsideTheoryWarning, stacklevel=3)
     solve = import_module(MODULES[theory]).solve
     check_names(f"predict with theory={theory!r}", options, [*_NAMES, *_options_of(theory)])
-    schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
     values = linear_values(problem, sizes, lam) if baselines else {}
-    if schedule.shape[1] > 1:
+    if later:
+        schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
         outcome = cast(Outcome, import_module(SEQUENCES).solve(problem, sizes, schedule, lam, **options))
     else:
         if theory == "unified" and not set(options) - {"tolerance"}:
@@ -141,12 +141,13 @@ def predict(
             shares = learned.learned_after_one(problem, sizes, steps, lam, options.get("rest", "structured"))
             values |= shares | learned.share_bars(shares, outcome.test_error_bar / outcome.test_error)
     # Beyond this a step is larger than the weights it changes, and nothing has been compared with simulation.
-    longest = math.sqrt(max(sizes.width, sizes.n_step_samples))
-    beyond = [
-        f"the step size {float(steps.max()):.4g} is beyond sqrt(N) and sqrt(n0), {longest:.4g}: the theory was not "
-        "compared with simulation there"
-    ]
-    asked = concerns if theory != "unified" or steps.max() <= 1.01 * longest else (*concerns, *beyond)
+    longest, asked = math.sqrt(max(sizes.width, sizes.n_step_samples)), concerns
+    if theory == "unified" and steps.max() > 1.01 * longest:
+        beyond = (
+            f"the step size {float(steps.max()):.4g} is beyond sqrt(N) and sqrt(n0), {longest:.4g}: the theory was not "
+            "compared with simulation there"
+        )
+        asked = (*concerns, beyond)
     if theory in PROPORTIONAL and degree_shares(sizes, 2)[1] > FAR_BELOW:
         asked = (*asked, QUADRATIC)
     notes = tuple(dict.fromkeys((*asked, *outcome.notes)))

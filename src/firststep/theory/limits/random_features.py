@@ -25,6 +25,8 @@ from firststep.theory.own_component import knows_own
 # Beyond these a square in the formulas could overflow; far outside any ridge that fits a network.
 _SMALLEST, _LARGEST = 1e-60, 1e60
 _CHUNK = 4096
+# Arguments of the traces that may be zero or negative.
+_SIGNED = ("linear", "nonlinear")
 ERRORS = ("train_error", "test_error")
 # Errors by name, the largest residual, and rounds.
 Found = tuple[dict[str, Array], float, int]
@@ -310,14 +312,18 @@ def _solve(
 
 def _flattened(given: Mapping[str, ArrayLike]) -> tuple[tuple[int, ...], list[Array]]:
     """Arguments of `limiting_traces`, checked, brought to one shape and flattened; the shape comes first."""
-    arrays = {name: np.asarray(value, dtype=float) for name, value in given.items()}
-    for name, values in arrays.items():
-        valid = np.isfinite(values) & ((values > 0) | (name in ("linear", "nonlinear")))
-        if not np.all(valid):
-            kind = "finite" if name in ("linear", "nonlinear") else "positive and finite"
-            raise ValueError(f"{name} must be {kind}, got {values[~valid].flat[0]}")
-    equal = np.broadcast_arrays(*arrays.values())
-    return equal[0].shape, [values.ravel() for values in equal]
+    arrays = [np.asarray(value, dtype=float) for value in given.values()]
+    shape = np.broadcast(*arrays).shape
+    whole = np.empty((len(arrays), *shape))
+    for i, values in enumerate(arrays):
+        whole[i, ...] = values
+    flat = whole.reshape(len(arrays), -1)
+    valid = np.isfinite(flat) & ((flat > 0) | np.array([[name in _SIGNED] for name in given]))
+    if not valid.all():
+        name, row, right = next(found for found in zip(given, flat, valid, strict=True) if not found[2].all())
+        kind = "finite" if name in _SIGNED else "positive and finite"
+        raise ValueError(f"{name} must be {kind}, got {row[~right][0]}")
+    return shape, list(flat)
 
 
 def _auxiliary(t: Array, psi: Array, linear: Array, rest: Array) -> tuple[Array, Array, Array]:
@@ -454,10 +460,10 @@ def _of_one_degree(problem: Problem, sizes: Sizes, ridges: Array) -> Found:
 
 def _loudest_share(problem: Problem, sizes: Sizes) -> float:
     """Share of a row's squared norm along the loudest direction, beyond 1/d; nothing for a linear network."""
-    if problem.activation.tail(2) < NEGLIGIBLE**2:
+    covariance = problem.covariance(sizes.dim)
+    if covariance.isotropic or problem.activation.tail(2) < NEGLIGIBLE**2:
         return 0.0
-    loudest = float(problem.covariance(sizes.dim).values.max())
-    return (loudest - 1) / float(sizes.dim)
+    return (float(covariance.values.max()) - 1) / float(sizes.dim)
 
 
 def solve(

@@ -28,6 +28,8 @@ class SpikedWeights:
         Upper edge of the bulk, :math:`1 + \sqrt{N/d}`.
     critical_step : float
         Step size above which the spike leaves the bulk; infinite when it never does.
+    direction_norm_squared : float
+        B^2, of which T is made.
     """
 
     step_sizes: Array
@@ -36,6 +38,7 @@ class SpikedWeights:
     alignment: Array
     edge: float
     critical_step: float
+    direction_norm_squared: float
 
 
 def spiked_weights(problem: Problem, sizes: Sizes, step_sizes: ArrayLike) -> SpikedWeights:
@@ -91,7 +94,8 @@ def spiked_weights(problem: Problem, sizes: Sizes, step_sizes: ArrayLike) -> Spi
     edge = 1 + float(np.sqrt(aspect))
     top = np.where(out, np.sqrt((1 + t) * (aspect + t) / t), edge)
     alignment = np.where(out, (steps * linear * teacher) ** 2 / (1 + t) * (1 - aspect / t**2), 0.0)
-    return SpikedWeights(steps, strength, top, alignment, edge, critical_step(problem, sizes))
+    critical = _critical(problem, sizes, length)
+    return SpikedWeights(steps, strength, top, alignment, edge, critical, length)
 
 
 def critical_step(problem: Problem, sizes: Sizes) -> float:
@@ -108,8 +112,12 @@ def critical_step(problem: Problem, sizes: Sizes) -> float:
     >>> print(f"{critical_step(problem, Sizes(1000, 500, 750)):.4f}")
     1.5651
     """
+    return _critical(problem, sizes, problem.direction_norm_squared(sizes))
+
+
+def _critical(problem: Problem, sizes: Sizes, length: float) -> float:
+    """The same from B^2."""
     linear = float(problem.activation.hermite(2)[1])
-    length = problem.direction_norm_squared(sizes)
     if linear == 0 or length == 0:
         return float("inf")
     root = float(np.sqrt(sizes.width / sizes.dim))
@@ -127,13 +135,13 @@ def step_values(problem: Problem, sizes: Sizes, step_sizes: ArrayLike) -> dict[s
     >>> print(f"{values['alignment']:.4f}")
     0.6667
     """
-    length = problem.direction_norm_squared(sizes)
     if not problem.covariance(sizes.dim).isotropic:
         return {
-            "direction_norm": np.array(np.sqrt(length)),
+            "direction_norm": np.array(np.sqrt(problem.direction_norm_squared(sizes))),
             "alignment": np.array(mean_cosine_squared(problem, sizes)),
         }
     weights = spiked_weights(problem, sizes, step_sizes)
+    length = weights.direction_norm_squared
     teacher = float(problem.teacher.hermite(2)[1])
     return {
         "direction_norm": np.array(np.sqrt(length)),
