@@ -35,10 +35,11 @@ SERIES_TERMS = 200
 MIXED_DEGREES = {2: 30, 3: 16, 4: 10}
 MIXED_TOLERANCE = 1e-8
 # For fewer neurons a closed form is not worth avoiding; for more it takes the time of so many passes. Both it and the
-# rows of single neurons are computed in float64.
+# rows of single neurons are computed in float64. Taking some neurons apart costs as much as so many elements of a pass.
 SERIES_SIZE = 128
 CLOSED_PASSES = {"float64": 60.0, "float32": 120.0}
 ROW_PASSES = {"float64": 1.0, "float32": 2.0}
+APART_ELEMENTS = 4e5
 # Elements of a block that is worked on elementwise: it should stay in the cache, with a few temporaries. Other
 # libraries' devices want large ones.
 BLOCK_ELEMENTS = 65536
@@ -271,7 +272,7 @@ def _quadratic_forms(readouts: Array, neurons: Neurons, scaled: ScaledActivation
     # In passes over an entry: two for a term, and as many for a closed form as it takes the time of.
     passes = 2 * _terms_needed(neurons.peaks[order[counts]], float(variance.max())) / _stride(activation)
     row = CLOSED_PASSES[kind] if closed else ROW_PASSES[kind] * min(passes[0], 2 * SERIES_TERMS)
-    costs = size / 2 * passes + counts * row
+    costs = size / 2 * passes + counts * row + (counts > 0) * (APART_ELEMENTS / size)
     best = int(np.argmin(costs))
     if closed and costs[best] >= size / 2 * CLOSED_PASSES[kind]:
         return _summed(readouts, _closed_blocks(neurons, scaled))
@@ -279,7 +280,7 @@ def _quadratic_forms(readouts: Array, neurons: Neurons, scaled: ScaledActivation
     series = _enough_series(scaled, largest if closed else float(neurons.peaks.max()))
     others = readouts.copy()
     others[:, hubs] = 0.0
-    enough = _enough(series, variance, largest)
+    enough = series if closed else _enough(series, variance, largest)
     if is_numpy(neurons.cosines):
         result = _summed(others, _series_blocks(neurons.cosines, enough, variance))
     else:

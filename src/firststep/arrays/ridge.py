@@ -22,15 +22,19 @@ from firststep.arrays.library import (
 )
 from firststep.gaussian import Array
 
-# Gram matrices smaller than this are factorised for every ridge. For others one Krylov space serves all ridges: it
-# grows until it has those above this share of the mean eigenvalue, or by so many steps where there are none.
+# Gram matrices smaller than this are factorised for every ridge, or made tridiagonal for so many ridges or more. For
+# others one Krylov space serves all ridges: it grows until it has those above this share of the mean eigenvalue, or by
+# so many steps where there are none.
 # What it leaves of the smaller ones is taken from a Krylov space of the inverse for all within this factor of each
 # other, around a centre between the least and the greatest of them, this share of the way on a logarithmic scale.
 KRYLOV_SIZE = 256
+TRIDIAGONAL_RIDGES = 6
 KRYLOV_SHIFT = 0.6
 KRYLOV_FIRST = 8
 KRYLOV_RANGE = 1000.0
 KRYLOV_CENTRE = 0.4
+# Columns that LAPACK works on together.
+BLOCK_SIZE = 32
 # Spaces are looked at every so many steps, may not grow beyond so many, and are large enough when the relative
 # error of the coefficients is surely below the tolerance.
 KRYLOV_PERIOD = 4
@@ -203,6 +207,8 @@ def shifted_solve(matrix: Matrix, right: Array, shifts: Array, count: int = 1) -
         entries, order = diagonal(matrix), np.argsort(shifts)
         if len(right) < KRYLOV_SIZE:
             small = host(matrix)
+            if len(shifts) >= TRIDIAGONAL_RIDGES and len(right) > 1:
+                return _tridiagonal_solve(small, right, shifts)
             for index in order:
                 solutions[index] = _inverse(small.copy(), entries, shifts[index])(right)
             return solutions
@@ -230,6 +236,26 @@ def shifted_solve(matrix: Matrix, right: Array, shifts: Array, count: int = 1) -
             f"ridge {error.args[0] / count:g} is below the rounding error of the Gram matrix: "
             "raise the ridge or use dtype='float64'"
         ) from None
+
+
+def _tridiagonal_solve(matrix: Array, right: Array, shifts: Array) -> Array:
+    """Rows (A + s)^-1 v = Q (T + s)^-1 Q^T v from A = Q T Q^T with a tridiagonal T; destroys A."""
+    size = len(right)
+    work = BLOCK_SIZE * size
+    reflectors, main, off, factors, _ = lapack.dsytrd(matrix.T, lower=1, lwork=work, overwrite_a=1)
+    # The first coordinate stays as it is: Q is that of a QR factorisation for the others.
+    vectors = np.asfortranarray(reflectors[1:, :-1])
+
+    def rotated(trans: str, columns: Array) -> Array:
+        rest = lapack.dormqr("L", trans, vectors, factors, columns[1:], lwork=work)[0]
+        return np.concatenate([columns[:1], rest])
+
+    inner, start = np.empty((len(shifts), size)), rotated("T", right[:, None])[:, 0]
+    for index in np.argsort(shifts):
+        _, _, inner[index], info = lapack.dptsv(main + shifts[index], off, start)
+        if info != 0:
+            raise _NotPositiveError(shifts[index])
+    return rotated("N", inner.T).T
 
 
 class _NotPositiveError(ArithmeticError):

@@ -48,6 +48,8 @@ class _Shape:
 
 def _ratio(scale: Array, shift: Array) -> Array:
     """t/s, with its limit for s = 0."""
+    if not shift.any():
+        return np.zeros(shift.shape)
     limit = np.where(shift == 0, 0.0, np.copysign(np.inf, shift))
     with np.errstate(over="ignore"):
         return np.divide(shift, scale, out=limit, where=scale > 0)
