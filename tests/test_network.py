@@ -88,7 +88,7 @@ def test_gradient_of_the_identity_has_rank_one():
 
 
 @pytest.mark.parametrize("shape", [(30, 20), (20, 30), (25, 25), (1, 4), (4, 1), (1, 1), (5, 2)])
-@pytest.mark.parametrize("ridges", [[0.3], [0.1, 2.0], [1e-6, 1e-3, 0.1, 1.0, 1e3]])
+@pytest.mark.parametrize("ridges", [[0.3], [0.1, 2.0], [1e-6, 1e-3, 0.1, 1.0, 1e3], np.logspace(3, -6, 10)])
 @pytest.mark.parametrize("side", ["smaller", "samples", "features"])
 def test_ridge_path_solves_the_normal_equations_one_by_one(shape, ridges, side):
     rng = np.random.default_rng(3)
@@ -139,8 +139,9 @@ def test_ridge_path_does_not_change_its_arguments():
 
 def test_ridge_below_rounding_error_is_refused_and_never_answered_wrongly():
     design = np.ones((4, 3), dtype=np.float32) * np.float32(1e3)
-    with pytest.raises(ValueError, match="rounding error"):
-        network.ridge_path(design, np.ones(4, dtype=np.float32), [1e-16, 1e-15, 1e-14])
+    for ridges in ([1e-16, 1e-15, 1e-14], np.logspace(-16, -10, 10)):
+        with pytest.raises(ValueError, match=r"ridge 1e-16 is below the rounding error"):
+            network.ridge_path(design, np.ones(4, dtype=np.float32), ridges)
 
 
 @pytest.mark.parametrize("step_size", [0.0, 4.0])
@@ -217,6 +218,16 @@ def test_no_labels_have_no_coefficients():
     path = network.ridge_path(np.random.default_rng(0).standard_normal((400, 300)), np.zeros(400), [0.1, 1.0])
     np.testing.assert_array_equal(path.coefficients, 0.0)
     np.testing.assert_array_equal(path.train_error, 0.0)
+
+
+def test_a_tridiagonal_matrix_serves_every_shift_as_factorisations_do(monkeypatch):
+    matrix, right = spiked_matrix(200, 300, "float64", spike=100.0)
+    shifts = np.logspace(-6, 3, 10)
+    found = network.shifted_solve(matrix.copy(), right, shifts)
+    monkeypatch.setattr(ridge_module, "TRIDIAGONAL_RIDGES", 11)
+    alone = network.shifted_solve(matrix.copy(), right, shifts)
+    assert np.any(found != alone)
+    np.testing.assert_allclose(found, alone, rtol=1e-8, atol=1e-12 * np.abs(alone).max())
 
 
 def test_moments_add_up_to_the_fit_of_all_rows():

@@ -16,7 +16,7 @@ import pytest
 
 from firststep import arrays as network
 from firststep.arrays import population
-from firststep.compute.processes import Report
+from firststep.compute.processes import Report, run_on_processes
 from firststep.gaussian import Function, function
 from firststep.results.replicas import controlled
 from firststep.setting import Problem, Sizes
@@ -544,6 +544,24 @@ def test_progress_function_sees_every_replica():
     seen = []
     simulate(QUADRATIC, SMALL, 1.0, replicas=3, workers=1, progress=lambda *done: seen.append(done))
     assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_quick_replicas_go_together_and_are_counted_one_by_one(monkeypatch):
+    asked, seen = [], []
+
+    def sent(workers, task, arguments, report, together):
+        asked.append(together)
+        return run_on_processes(workers, task, arguments, report, together)
+
+    monkeypatch.setattr(sys.modules["firststep.simulate"], "run_on_processes", sent)
+    one = simulate(QUADRATIC, SMALL, 1.0, replicas=25, workers=1)
+    two = simulate(QUADRATIC, SMALL, 1.0, replicas=25, workers=2, progress=lambda *done: seen.append(done))
+    np.testing.assert_array_equal(one.details["samples"]["test_error"], two.details["samples"]["test_error"])
+    assert asked == [3]
+    assert seen == [(count, 25) for count in range(1, 26)]
+    # What takes its time goes alone.
+    simulate(QUADRATIC, Sizes(700, 500, 600), 1.0, replicas=8, workers=2)
+    assert asked[1:] == [1]
 
 
 def test_progress_bar_comes_late_on_a_terminal_and_never_elsewhere(monkeypatch, capsys):

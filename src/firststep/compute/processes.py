@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing.context import BaseContext
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any
 
@@ -189,29 +190,57 @@ def reporting(progress: bool | Callable[[int, int], object] | None, total: int) 
             report.bar.stop()
 
 
-def collect(futures: list[Future[Any]], report: Report) -> list[Any]:
-    """Results in the order of the futures; on an error or Ctrl-C those not yet started are cancelled."""
+def submitted(
+    executor: Executor, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], together: int = 1
+) -> list[Future[list[Any]]]:
+    """Futures of the task for each of its argument tuples, so many of them in one."""
+    starts = range(0, len(arguments), together)
+    return [executor.submit(_each, task, arguments[start : start + together]) for start in starts]
+
+
+def _each(task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    return [task(*one) for one in arguments]
+
+
+def collect(futures: list[Future[list[Any]]], report: Report) -> list[Any]:
+    """Results in the order of what was submitted; on an error or Ctrl-C what has not started is cancelled."""
+    finished: SimpleQueue[Future[list[Any]]] = SimpleQueue()
     try:
-        pending = set(futures)
-        while pending:
-            finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-            report.tick()
-            for future in finished:
-                report.counted(future.result())
-        return [future.result() for future in futures]
+        for future in futures:
+            future.add_done_callback(finished.put)
+        for _ in futures:
+            for result in _next(finished, report).result():
+                report.counted(result)
+        return [result for future in futures for result in future.result()]
     finally:
         for future in futures:
             future.cancel()
 
 
+def _next(finished: "SimpleQueue[Future[list[Any]]]", report: Report) -> Future[list[Any]]:
+    """The next future that is done, while the bar goes on."""
+    while True:
+        try:
+            return finished.get(timeout=0.5)
+        except Empty:
+            report.tick()
+
+
 def run_on_processes(
-    workers: int, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], report: Report
+    workers: int,
+    task: Callable[..., Any],
+    arguments: Sequence[tuple[Any, ...]],
+    report: Report,
+    together: int = 1,
 ) -> list[Any]:
-    """Results of the task for each of its argument tuples, the first of which holds the problem, in order."""
+    """Results of the task for each of its argument tuples, the first of which holds the problem, in order.
+
+    So many of them go to a worker together, where one alone would take less time than its way there and back.
+    """
     pool = ProcessPoolExecutor(workers, mp_context=_context(task.__module__), initializer=_start_worker)
     try:
         with one_blas_thread(), _without_main(arguments[0][0]):
-            futures = [pool.submit(task, *one) for one in arguments]
+            futures = submitted(pool, task, arguments, together)
         return collect(futures, report)
     except BrokenProcessPool:
         raise RuntimeError(

@@ -25,6 +25,7 @@ from firststep.compute.processes import (
     gib,
     reporting,
     run_on_processes,
+    submitted,
 )
 from firststep.compute.processes import available_memory as available_memory
 from firststep.gaussian import Array
@@ -50,6 +51,9 @@ CONTROLLED = 20
 
 # Work below which starting processes costs more than it saves, in floating-point operations.
 SMALL_WORK = 3e10
+# Quick replicas go to a worker together, for so much work, but in so many bundles for each worker at least.
+BUNDLE_WORK = 1e9
+BUNDLES = 4
 LARGE_MEMORY = 2**30
 # What an interpreter with NumPy and SciPy needs by itself, and the blocks that are worked on.
 INTERPRETER_MEMORY = 128 * 2**20
@@ -241,7 +245,7 @@ def simulate(
         if blocks is not None and parts > 1:
             results = run.in_parts(blocks, library, report)
         elif executor is not None:
-            results = collect([executor.submit(_task, *task) for task in run.tasks], report)
+            results = collect(submitted(executor, _task, run.tasks), report)
         else:
             limit = available_memory() if memory_limit is None else memory_limit
             results, workers = run.on_workers(workers, sys.maxsize if limit is None else limit, report)
@@ -292,7 +296,8 @@ class _Run:
         need = self.need
         # Every sequence of earlier steps has a gradient and products of its own.
         beginnings = len(np.unique(self.schedule[:, :-1], axis=0)) if self.schedule.shape[1] > 1 else 0
-        small = self.replicas * replica_work(self.sizes, len(self.schedule), beginnings) < SMALL_WORK
+        work = replica_work(self.sizes, len(self.schedule), beginnings)
+        small = self.replicas * work < SMALL_WORK
         workers = choose_workers(self.problem, wanted, self.replicas, small, limit // need)
         check_memory(self.sizes, workers, need, limit)
         if workers * need > LARGE_MEMORY:
@@ -301,7 +306,8 @@ class _Run:
             )
         if workers == 1:
             return [report.counted(_task(*task)) for task in self.tasks], workers
-        return run_on_processes(workers, _task, self.tasks, report), workers
+        together = max(1, min(int(BUNDLE_WORK / work), self.replicas // (BUNDLES * workers)))
+        return run_on_processes(workers, _task, self.tasks, report, together), workers
 
     def outcome(self, results: Sequence[Measured], about: Mapping[str, Any], library: Library) -> Outcome:
         """Means and standard errors over the replicas."""
