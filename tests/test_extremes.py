@@ -5,7 +5,8 @@ import pytest
 
 from firststep import Problem, Sizes, predict, predict_spectrum, simulate_spectrum
 from firststep.results import Spectrum
-from firststep.theory import equations, ladder, unified
+from firststep.theory import equations, joins, ladder, loud, unified
+from firststep.theory.coefficients import geometry_of
 from firststep.theory.spectra import blurred as blurring
 from firststep.theory.spectra import bulk, loose
 from firststep.theory.spectra.blurred import blurred
@@ -45,6 +46,18 @@ def test_one_neuron_with_an_output_of_order_one(problem: Problem, sizes: Sizes, 
             Sizes(2413, 85, 18641),
             1e-6,
         ),
+        (
+            Problem(
+                "x + 0.3*h3", "relu", 0.1, "sphere", readout="rademacher", inputs="spiked(10, overlap=0.5)"
+            ),
+            Sizes(158, 124, 2),
+            1.43,
+        ),
+        (
+            Problem("relu(x - 1)", "h1 + h2/sqrt(2)", rows="sphere", readout="constant", inputs="power(0.5)"),
+            Sizes(208, 1983, 182),
+            6.7e-6,
+        ),
     ],
 )
 def test_an_output_of_order_one_joins_no_step(
@@ -63,8 +76,9 @@ def test_an_output_of_order_one_joins_no_step(
     found = predict(problem, sizes, steps, [ridge])
     total = found.values["train_mse"] + ridge * found.values["readout_norm_squared"]
     np.testing.assert_allclose(total, found.train_error, rtol=1e-12)
-    share = unified.start_share(problem, sizes, np.array(steps))
-    monkeypatch.setattr(unified, "start_share", lambda problem, sizes, steps: np.zeros(len(steps)))
+    share = joins.start_share(problem, sizes, np.array(steps))
+    for theory in (unified, loud):
+        monkeypatch.setattr(theory, "start_share", lambda problem, sizes, steps: np.zeros(len(steps)))
     assert jump() > 1e-3
     plain = predict(problem, sizes, steps, [ridge])
     np.testing.assert_allclose(found.test_error[share == 0], plain.test_error[share == 0], rtol=1e-12)
@@ -126,6 +140,62 @@ def test_starts_that_are_decades_away(
     assert np.isfinite(found.test_error).all()
 
 
+@pytest.mark.parametrize(
+    ("problem", "sizes", "step", "ridge"),
+    [
+        (Problem("x + 0.3*h3", "t1 + t1*t2", 30.0), Sizes(649443, 9697102, 122413, 36862), 263.24, 4e-7),
+        (
+            Problem(
+                *("h1 + h2 + 0.2*h3", "tanh(2*x)", 30.0, "gaussian", "constant", "order_one"),
+                inputs="power(1)",
+            ),
+            Sizes(309814938, 1553765676, 22150550442, 18488386),
+            9.997,
+            5e5,
+        ),
+    ],
+)
+def test_a_solution_that_no_start_is_near_is_reached_from_larger_ridges(
+    problem: Problem, sizes: Sizes, step: float, ridge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = predict(problem, sizes, [step], [ridge])
+    assert found.details["residual"] < ladder.ROUNDED_RESIDUAL
+    # Where this ridge can be solved, too, nothing but the ridge has changed.
+    larger = predict(problem, sizes, [step], [1e3 * ridge])
+    np.testing.assert_allclose(found.test_error, larger.test_error, rtol=1e-3)
+    monkeypatch.setattr(equations, "MOST_RISES", 1)
+    with pytest.raises(RuntimeError, match="no solution of the unified equations"):
+        predict(problem, sizes, [step], [ridge])
+
+
+def test_moments_that_are_singular_to_rounding_leave_no_gap() -> None:
+    """Of five neurons with a cubic of heavy labels most carry nothing, along most of the spikes' functions."""
+    problem = Problem("x + 0.3*h3", "tanh(t1) + t2**2", 30.0, initial_output="order_one")
+    sizes, ridge = Sizes(353, 181, 5, 6), 1.3776e-4
+    found = predict(problem, sizes, [2.552], [ridge])
+    assert all(np.isfinite(values).all() for values in found.values.values())
+    for resolution in ladder.LADDER[3:7]:
+        geometry = geometry_of(problem, sizes, resolution, "structured", 0, 2)
+        level = ladder.solve_level(geometry, "structured", np.array([2.552]), np.array([ridge]), None)
+        assert level.numbers["test_error"][0] == pytest.approx(found.test_error[0, 0], rel=1e-3)
+
+
+def test_amplitudes_of_spikes_need_no_inverse() -> None:
+    rng = np.random.default_rng(0)
+    root, weights, right = rng.standard_normal((2, 5, 5)), 10.0 ** rng.uniform(-6, 6, 5), np.ones((2, 5))
+    matrix = root @ root.swapaxes(1, 2) * weights[:, None] * weights
+    moments = np.linalg.inv(matrix) + np.eye(5) / weights / weights[:, None]
+    x, pull = equations._amplitudes(moments, matrix, right)
+    np.testing.assert_allclose(x, (moments @ pull[..., None])[..., 0], rtol=1e-9)
+    left = pull + (matrix @ x[..., None])[..., 0] - right
+    assert (abs(left) < 1e-12 * (abs(pull) + (abs(matrix) @ abs(x)[..., None])[..., 0])).all()
+    # Of rank one: x = v (v·b)/(1 + v·M v).
+    v = weights * rng.standard_normal((2, 5)) / weights**2
+    x, pull = equations._amplitudes(v[:, :, None] * v[:, None, :], matrix, right)
+    whole = (v * right).sum(axis=1) / (1 + np.einsum("bi,bij,bj->b", v, matrix, v))
+    np.testing.assert_allclose(x, v * whole[:, None], rtol=1e-9)
+
+
 def test_a_step_that_is_too_large_for_a_cubic_is_refused_with_a_cure_that_works() -> None:
     problem, sizes = Problem("h1 + h2 + 0.2*h3", "h1 + h2/sqrt(2)", 30.0), Sizes(722498, 31435322, 53081)
     with pytest.raises(RuntimeError, match="lower the step size"):
@@ -148,6 +218,13 @@ def test_a_refusal_names_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
         predict(problem, sizes, [0.0], [0.07])
     with pytest.raises(RuntimeError, match=r"is asked for: raise ridge, or lower the step size$"):
         predict(problem.replaced(teacher="h1"), sizes, [9.0], [0.07])
+    # A step of nothing that an output of order one is compared with was not asked for.
+    points = ladder.Points.empty(3)
+    points.numbers["train_error"] = points.numbers["test_error"] = 1.0
+    for error, named in (([0.0, 0.5, 0.1], "1e-06"), ([0.0, 0.1, 0.5], "1e-06"), ([0.5, 0.1, 0.1], "0")):
+        points.error = np.array(error)
+        with pytest.raises(RuntimeError, match=f"at step_size={named}, ridge=0.1"):
+            ladder._check(points, np.array([0.0, joins.SMALLEST_STEP, 1e-6]), np.full(3, 0.1), 0.05)
 
 
 def test_neurons_that_do_not_settle_are_known_by_their_readout_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,11 @@ from firststep.theory.spread import Spread
 
 # Nodes of z, in units of the products of two functions of z, from which on steps are computed from those.
 LONG = 1.5
+# Keeps logarithms finite where nothing but the ridge is left of 1/rho.
+LEAST_BULK = 1e-200
+# Where the first guess is too far a ridge is raised by the first until it is near, at most so often, and the solution
+# carried back down in steps of the second.
+RAISED, MOST_RISES, LOWERED = 1e4, 10, 1e2
 
 
 @dataclass(frozen=True)
@@ -302,6 +307,46 @@ def solve_points(
     return fixedpoint.solve(equations, start, tolerance=tolerance, plain_rounds=plain_rounds)
 
 
+def bulk_of(geometry: Geometry, values: Values, ridge: Values) -> Values:
+    """1/rho less the ridge's own part, which varies least between ridges, (B, nz)."""
+    rho = values[:, : len(geometry.weights)]
+    return np.maximum(1 / rho - (ridge * geometry.samples_per_neuron)[:, None], LEAST_BULK)
+
+
+def reached_points(
+    geometry: Geometry, tables: Tables, ridge: Array, start: Array, tolerance: float, plain_rounds: int
+) -> fixedpoint.FixedPoint:
+    """The same, and where this start is too far by way of larger ridges, at which the first guess is near."""
+    try:
+        return solve_points(geometry, tables, ridge, start, tolerance, plain_rounds)
+    except fixedpoint.ConvergenceError as error:
+        near = np.array(error.value)
+        for at in np.flatnonzero(~(error.residual <= tolerance)):
+            point = np.array([at])
+            near[at] = _descended(geometry, tables.take(point), ridge[point], tolerance)[0]
+        return solve_points(geometry, tables, ridge, near, tolerance, 0)
+
+
+def _descended(geometry: Geometry, tables: Tables, ridge: Array, tolerance: float) -> Array:
+    """One point's solution, carried down from the nearest larger ridge that has one."""
+    for rise in range(1, MOST_RISES + 1):
+        here = ridge * RAISED**rise
+        try:
+            rounds = fixedpoint.PLAIN_ROUNDS
+            value = solve_points(geometry, tables, here, first_guess(geometry, here), tolerance, rounds).value
+            break
+        except fixedpoint.ConvergenceError:
+            if rise == MOST_RISES:
+                raise
+    while here > ridge:
+        lower = np.maximum(here / LOWERED, ridge)
+        bulk = bulk_of(geometry, value, here)
+        floor = (lower * geometry.samples_per_neuron)[:, None]
+        start = np.concatenate([1 / (floor + bulk), value[:, bulk.shape[1] :]], axis=1)
+        here, value = lower, solve_points(geometry, tables, lower, start, tolerance, 0).value
+    return np.asarray(value)
+
+
 def _errors(geometry: Geometry, state: State, floor: Values) -> tuple[Values, Values]:
     """Relative residuals of both equations, samples first, (B, nz + nu), and rho's reaction; `floor` is lambda n/N."""
     rho, reaction = _resolved(geometry, floor + state.bulk)
@@ -352,8 +397,13 @@ class Forms:
     higher: tuple[Special | None, ...]  # the same of the terms of higher degree that are spread
     prior: Values  # G, covariance of what the random weights add
     form: Values  # Rm, the same in each block: R2 = 1 x Rm
-    qi: Values  # E_u[psi psi^T y]^-1
-    own: Values  # the neurons' side of the spikes, Qi with what fluctuates
+    moments: Values  # E_u[psi psi^T y]
+    loosened: Values  # what fluctuates on the neurons' side of the spikes
+
+    @property
+    def own(self) -> Values:
+        """The neurons' side of the spikes, E_u[psi psi^T y]^-1 with what fluctuates."""
+        return _inverse(self.moments) + self.loosened
 
 
 def _lifted(tables: Tables, places: tuple[tuple[int, int], ...], inner: Values) -> Values:
@@ -424,9 +474,9 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
     for bend in (tables.row_bend, tables.length_bend):
         prior[:, :basis, :basis] += 2 * ratio * bend.swapaxes(1, 2) @ (neuron_mass[..., None] * bend)
     prior += ratio * _leaning(tables, neuron_mass)
-    qi = _inverse((psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2))
-    own = qi + _fluctuations(geometry, tables, state, sample_mass)
-    return Forms(state, special, tuple(higher), prior, state.p / ratio, qi, own)
+    moments = (psi * neuron_mass[:, None, :]) @ psi.swapaxes(1, 2)
+    loosened = _fluctuations(geometry, tables, state, sample_mass)
+    return Forms(state, special, tuple(higher), prior, state.p / ratio, moments, loosened)
 
 
 def _special(law: Spread, alpha: Array, mass: Values, p: Values) -> Special:
@@ -513,6 +563,7 @@ class _Fit:
     """The fitted function and what is left of the labels, in the basis of each block."""
 
     x: Values  # amplitudes of the spikes on the neurons' side, (B, npsi)
+    pull: Values  # E_u[psi psi^T y]^-1 x
     learned: Values  # (B, blocks K)
     left_over: Values  # r - R2 learned
     functions: Values  # the fitted function at the nodes, (B, blocks, nz)
@@ -533,11 +584,11 @@ def _fit(geometry: Geometry, tables: Tables, f: Forms) -> tuple[_Fit, Values]:
     drawn = np.linalg.solve(np.eye(c.shape[1]) + system, f.prior @ through)
     kept = through - _by_block(f.form, drawn)
     from_spikes = c.swapaxes(1, 2) @ kept
-    x = _solve_scaled(f.own + from_spikes[..., :-1], from_spikes[..., -1])
+    x, pull = _amplitudes(f.moments, f.loosened + from_spikes[..., :-1], from_spikes[..., -1])
     learned = drawn[..., -1] + apply(c - drawn[..., :-1], x)
     left_over = kept[..., -1] - apply(kept[..., :-1], x)
     functions = learned.reshape(count, len(tables.blocks), -1) @ h
-    return _Fit(x, learned, left_over, functions), r
+    return _Fit(x, pull, learned, left_over, functions), r
 
 
 def _by_block(form: Values, vectors: Values) -> Values:
@@ -561,7 +612,7 @@ def _gradient(geometry: Geometry, tables: Tables, f: Forms, fit: _Fit) -> Values
     by_sample = npn * error - ratio * npd * of_samples
     bent = (fit.x[:, None, None, :] @ tables.input_bend)[:, :, 0]
     by_sample = by_sample + 2 * npd * np.einsum("bl,blz->bz", tables.bend_weights, bent**2)
-    by_neuron = ratio * of_neurons + apply(psi.swapaxes(1, 2) @ f.qi, fit.x) ** 2
+    by_neuron = ratio * of_neurons + apply(psi.swapaxes(1, 2), fit.pull) ** 2
     for bend in (tables.row_bend, tables.length_bend):
         by_neuron = by_neuron + 2 * ratio * apply(bend, fit.left_over[:, :basis]) ** 2
     u_alpha = u @ alpha[0].swapaxes(1, 2)
@@ -684,8 +735,16 @@ def repeated(block: Values, times: int) -> Values:
     return full.reshape(len(block), times * size, times * size)
 
 
-def _solve_scaled(matrix: Values, right: Values) -> Values:
-    """Solve after equalising the diagonal: spikes of different degrees differ by powers of n."""
-    scale = 1 / np.sqrt(np.einsum("bii->bi", matrix))
-    equal = matrix * scale[:, :, None] * scale[:, None, :]
-    return np.asarray(scale * np.linalg.solve(equal, (scale * right)[..., None])[..., 0])
+def _amplitudes(moments: Values, matrix: Values, right: Values) -> tuple[Values, Values]:
+    r"""x = (Q^-1 + M)^-1 b and Q^-1 x, of moments Q that may be singular to rounding.
+
+    .. math:: Q^{-1}x = (1 + MQ)^{-1}b
+
+    Each part is scaled by its own size, and each row: spikes of different degrees differ by powers of n.
+    """
+    scale = 1 / np.sqrt(np.einsum("bii->bi", moments))
+    equal = moments * scale[:, :, None] * scale[:, None, :]
+    system = np.eye(matrix.shape[-1]) + (matrix / scale[:, :, None] / scale[:, None, :]) @ equal
+    size = np.abs(system).max(axis=2)
+    pull = np.linalg.solve(system / size[:, :, None], (right / scale / size)[..., None])
+    return np.asarray((equal @ pull)[..., 0] / scale), np.asarray(pull[..., 0] * scale)

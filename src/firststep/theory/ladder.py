@@ -28,7 +28,17 @@ from firststep.theory.coefficients import (
     spike_strength,
     tables_of,
 )
-from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, residual_of, solve_points
+from firststep.theory.equations import (
+    Answer,
+    answer_at,
+    bulk_of,
+    errors_at,
+    first_guess,
+    reached_points,
+    residual_of,
+    solve_points,
+)
+from firststep.theory.joins import SMALLEST_STEP
 from firststep.theory.own_component import knows_own
 from firststep.theory.sectors import HIGHEST
 
@@ -76,8 +86,6 @@ LAST_USUAL = 7
 CHANGED, RUNGS = (0.1, 1.0), np.array([0, 2, 3])
 # A change is not taken to be less than this much of the one before, whatever it happened to be.
 FASTEST_RATIO = 0.05
-# Keeps logarithms finite where nothing but the ridge is left of 1/rho.
-LEAST_BULK = 1e-200
 # Spikes that polynomials on the first rung leave out.
 COARSE_SPIKE = 1e-4
 # Points solved together: keeps the largest temporary near 30 MB.
@@ -202,27 +210,23 @@ class _Level:
     ridges: Array
     numbers: NDArray[np.void]  # (B,) of NUMBERS
     values: Array  # rho and 1 + delta, (B, nz + nu)
-    samples: int  # nz
+    bulk: Array  # `bulk_of` them, (B, nz)
     z: Array
     u: Array
     iterations: int
     residual: float
 
     def start_for(self, geometry: Geometry, steps: Array, ridges: Array) -> Array:
-        """For each point the solution interpolated from all, or at the nearest one, at another geometry's nodes.
-
-        What varies least between ridges is 1/rho less their own part.
-        """
-        npn = geometry.samples_per_neuron
-        bulk = np.maximum(1 / self.values[:, : self.samples] - (self.ridges * npn)[:, None], LEAST_BULK)
-        smooth = np.log(np.concatenate([bulk, self.values[:, self.samples :]], axis=1))
+        """For each point the solution interpolated from all, or at the nearest one, at another geometry's nodes."""
+        npn, count = geometry.samples_per_neuron, self.bulk.shape[1]
+        smooth = np.log(np.concatenate([self.bulk, self.values[:, count:]], axis=1))
         grid = _Grid.of(self.steps, self.ridges)
         if grid is None:
             known = smooth[_nearest(self.steps, self.ridges, steps, ridges)]
         else:
             known = grid.weights(steps, ridges, START_NODES).T @ smooth
-        samples = _carried_over(known[:, : self.samples], self.z, geometry.inputs)
-        neurons = _carried_over(known[:, self.samples :], self.u, geometry.readout)
+        samples = _carried_over(known[:, :count], self.z, geometry.inputs)
+        neurons = _carried_over(known[:, count:], self.u, geometry.readout)
         return np.concatenate([1 / ((ridges * npn)[:, None] + np.exp(samples)), np.exp(neurons)], axis=1)
 
 
@@ -247,7 +251,7 @@ def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, befo
             start, plain_rounds = values[_nearest(steps[:low], ridges[:low], steps[part], ridge)], 1
         else:
             start, plain_rounds = first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
-        found = solve_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
+        found = reached_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
         rounds = max(rounds, found.iterations)
         answered, left = _answered(geometry, tables, ridge, found.value)
         if left.max() > RESIDUAL:
@@ -257,8 +261,8 @@ def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, befo
         values[part] = found.value
         worst = max(worst, float(left.max()))
     answers = np.concatenate(numbers)
-    nodes = len(geometry.z), geometry.inputs, geometry.readout
-    return _Level(steps, ridges, answers, values, *nodes, rounds, worst)
+    bulk, nodes = bulk_of(geometry, values, ridges), (geometry.inputs, geometry.readout)
+    return _Level(steps, ridges, answers, values, bulk, *nodes, rounds, worst)
 
 
 def _carried_over(values: Array, old: Array, new: Array) -> Array:
@@ -511,7 +515,7 @@ def _check(points: Points, steps: Array, ridges: Array, accepted: float) -> None
         cures = [] if accepted == ACCEPTED else [f"pass tolerance={_rounded_up(error[at]):.0e}"]
         cures += ["raise ridge"] + ["lower the step size"] * bool(steps[at] > 1e-3)
         raise fixedpoint.ConvergenceError(
-            f"the unified theory is only stable to {error[at]:.1e} at step_size={steps[at]:.4g}, "
+            f"the unified theory is only stable to {error[at]:.1e} at step_size={_asked_for(steps[at], steps):.4g}, "
             f"ridge={ridges[at]:.3g}, where {accepted:.1e} {asked}: {', or '.join(cures)}",
             errors,
             error,
@@ -521,6 +525,12 @@ def _check(points: Points, steps: Array, ridges: Array, accepted: float) -> None
         raise fixedpoint.ConvergenceError(
             "the unified theory gave an error that is not positive: raise ridge", errors, error
         )
+
+
+def _asked_for(step: float, steps: Array) -> float:
+    """A step size as it was asked for: the one that moves nothing stands for the smallest of the others."""
+    others = steps[steps > step]
+    return float(others.min()) if step == SMALLEST_STEP and len(others) else float(step)
 
 
 def _rounded_up(value: float) -> float:

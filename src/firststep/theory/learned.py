@@ -16,7 +16,7 @@ from firststep.gaussian import Array
 from firststep.setting import Problem, Sizes
 from firststep.setting.teacher import leading_terms, term_name
 from firststep.theory.coefficients import Geometry, Resolution, Tables, geometry_of, tables_of
-from firststep.theory.equations import Answer, answer_at, first_guess, solve_points
+from firststep.theory.equations import Answer, answer_at, first_guess, reached_points
 from firststep.theory.label_law import term_parts
 from firststep.theory.sectors import highest_degree
 
@@ -76,7 +76,7 @@ def learned_after_one(
     shape = (len(step_sizes), len(ridges))
     index, ridge = np.repeat(np.arange(shape[0]), shape[1]), np.tile(ridges, shape[0])
     tables = tables_of(geometry, step_sizes, rest).take(index)
-    found = solve_points(geometry, tables, ridge, first_guess(geometry, ridge), RESIDUAL, 8)
+    found = reached_points(geometry, tables, ridge, first_guess(geometry, ridge), RESIDUAL, 8)
     answer = answer_at(geometry, tables, found.value)
     shares = learned_shares(problem, geometry, tables, answer)
     return {name: values.reshape(shape) for name, values in shares.items()}

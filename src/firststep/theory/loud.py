@@ -18,7 +18,8 @@ from firststep.setting import Problem, Sizes
 from firststep.theory.bars import size_variance, small_error_variance, wide_bar_note
 from firststep.theory.coefficients import Geometry, Resolution, Tables, geometry_of, tables_from
 from firststep.theory.directions import LabelMoments, Profiles, grouped, loud_covariance, turned_covariance
-from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, solve_points
+from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, reached_points
+from firststep.theory.joins import SMALLEST_STEP, joined, start_share
 from firststep.theory.label_law import label_moments, label_parts
 from firststep.theory.learned import learned_shares
 from firststep.theory.lengths import LARGEST_SHARE
@@ -378,11 +379,15 @@ def solve(
     0.981
     """
     pull = _Pull.of(problem, sizes)
-    steps, index = np.unique(np.append(step_sizes, 0.0), return_inverse=True)
+    share = start_share(problem, sizes, step_sizes)
+    ahead = [0.0] + [SMALLEST_STEP] * bool(share.any())
+    steps, index = np.unique(np.append(ahead, step_sizes), return_inverse=True)
     numbers = _averaged(problem, sizes, steps, ridges, rest, draft)
-    values = {name: row[index[:-1]] for name, row in numbers.items()}
+    values = {name: row[index[len(ahead) :]] for name, row in numbers.items()}
+    still, start = ({name: row[[at]] for name, row in numbers.items()} for at in (0, len(ahead) - 1))
+    values |= joined(problem, still, start, values, share) if share.any() else {}
     for name in ("train", "test"):
-        values[f"{name}_gain"] = numbers[f"{name}_error"][:1] - values[f"{name}_error"]
+        values[f"{name}_gain"] = still[f"{name}_error"] - values[f"{name}_error"]
     steep = np.asarray(step_sizes) * math.hypot(pull.signal, pull.noise)
     known = size_variance(sizes, HIGHEST) + BAR_LOUD**2 + (BAR_OTHERS * _next_share(problem, sizes)) ** 2
     small = small_error_variance(problem, sizes, values["test_error"])
@@ -420,7 +425,8 @@ def _averaged(
         for draw, weight in zip(draws, weights, strict=True):
             law = loud_step(here, sizes, float(step), float(draw), geometry, (own[0], own[1]))
             tables = tables_from(geometry, law).repeat(len(ridges))
-            values = solve_points(geometry, tables, ridges, first_guess(geometry, ridges), RESIDUAL, 8).value
+            start = first_guess(geometry, ridges)
+            values = reached_points(geometry, tables, ridges, start, RESIDUAL, 8).value
             answer = answer_at(geometry, tables, values)
             numbers = errors_at(answer, ridges) | learned_shares(problem, geometry, tables, answer)
             numbers["along"] = _along_teacher(geometry, tables, answer)

@@ -42,6 +42,7 @@ from firststep.theory.coefficients import (
     tables_of,
 )
 from firststep.theory.equations import answer_at, solve_points
+from firststep.theory.joins import SMALLEST_STEP, joined, start_share
 from firststep.theory.label_law import label_moments
 from firststep.theory.ladder import (
     FITTED,
@@ -188,32 +189,6 @@ def _values(problem: Problem, still: NDArray[np.void], moved: NDArray[np.void]) 
     return values | _split(problem, values["test_error"], moved["learned"])
 
 
-# A step of this size moves nothing.
-SMALLEST_STEP = 1e-12
-
-
-def start_share(problem: Problem, sizes: Sizes, step_sizes: Array) -> Array:
-    r"""Squared cosine between :math:`W_0^\top a` and what the neurons share after a step, (S,).
-
-    0 once it has turned, and without a step or an initial output of order one, where it plays no part.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> setting = Problem("relu", "h1", initial_output="order_one")
-    >>> print(start_share(setting, Sizes(1000, 500, 750), np.array([0.0, 1e-6, 1.0, 4.0])).round(2))
-    [0.   1.   0.57 0.  ]
-    """
-    if not problem.output_law.order_one:
-        return np.zeros(len(step_sizes))
-    c1 = float(problem.activation.hermite(2)[1])
-    left = np.maximum(1 - step_sizes * c1**2, 0.0)
-    added = (step_sizes * c1) ** 2 * max(problem.direction_norm_squared(sizes) - c1**2, 0.0)
-    total = left**2 + added
-    usable = (total > 0) & (step_sizes > 0)
-    return np.asarray(np.divide(left**2, total, out=np.zeros_like(total), where=usable))
-
-
 def _joined(
     problem: Problem,
     still: NDArray[np.void],
@@ -221,33 +196,15 @@ def _joined(
     moved: NDArray[np.void],
     share: Array,
 ) -> NDArray[np.void]:
-    r"""Numbers after a step, (S, R), that join those of no step [firststep].
-
-    .. math:: L(\eta) \to L(\eta) \Big(\frac{L_0}{L(0^+)}\Big)^{\cos^2(W_0^\top a,\, z)}
-
-    Given an initial output of order one, z begins as the coordinate along :math:`W_0^\top a`, which no label knows.
-    What the equations leave out there, of relative order 1/d, is known at no step, where the initial output plays no
-    part; it fades as z turns.
-    """
-    moved, noise = moved.copy(), problem.noise_variance
-
-    def factor(name: str, floor: float = 0.0) -> Array:
-        known, found = still[name] - floor, start[name] - floor
-        usable = (known > 0) & (found > 0)
-        ratio = np.divide(known, found, out=np.ones_like(known), where=usable)
-        return np.asarray(ratio ** share[:, None])
-
-    before = moved["test_error"].copy()
-    # The parts of the train error keep their shares.
-    for name in ("train_error", "train_mse", "readout_norm_squared"):
-        moved[name] *= factor("train_error")
-    moved["train_error"] = np.minimum(moved["train_error"], problem.label_variance)
-    moved["test_error"] = noise + (before - noise) * factor("test_error", noise)
-    moved["degrees_of_freedom"] *= factor("degrees_of_freedom")
-    spread = _split(problem, before, moved["learned"])["residual_spread"]
-    change = np.divide(moved["test_error"] - before, spread, out=np.zeros_like(spread), where=spread > 0)
-    moved["scatter"] *= np.maximum(1 + change, 0.0)[..., None]
-    return moved
+    """Numbers after a step, (S, R), that join those of no step, the fitted function's spread with the test error."""
+    found = moved.copy()
+    for name, values in joined(problem, still, start, moved, share).items():
+        found[name] = values
+    spread = _split(problem, moved["test_error"], moved["learned"])["residual_spread"]
+    change = found["test_error"] - moved["test_error"]
+    change = np.divide(change, spread, out=np.zeros_like(spread), where=spread > 0)
+    found["scatter"] *= np.maximum(1 + change, 0.0)[..., None]
+    return found
 
 
 def _direction(problem: Problem, sizes: Sizes) -> dict[str, Array]:
