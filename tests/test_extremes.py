@@ -216,15 +216,40 @@ def test_a_refusal_names_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, sizes = Problem("relu", "sign(x)", 0.5), Sizes(60, 30, 40)
     with pytest.raises(RuntimeError, match=r"step_size=0, .* is asked for: raise ridge$"):
         predict(problem, sizes, [0.0], [0.07])
-    with pytest.raises(RuntimeError, match=r"is asked for: raise ridge, or lower the step size$"):
-        predict(problem.replaced(teacher="h1"), sizes, [9.0], [0.07])
-    # A step of nothing that an output of order one is compared with was not asked for.
+    # A step of nothing that an output of order one is compared with was not asked for, and no smaller one is a cure.
     points = ladder.Points.empty(3)
     points.numbers["train_error"] = points.numbers["test_error"] = 1.0
-    for error, named in (([0.0, 0.5, 0.1], "1e-06"), ([0.0, 0.1, 0.5], "1e-06"), ([0.5, 0.1, 0.1], "0")):
+    for error, last, sentence in (
+        ([0.0, 0.5, 0.1], 1e-6, "step_size=1e-06, ridge=0.1, where 5.0e-02 was asked for: .*raise ridge$"),
+        ([0.0, 0.1, 0.5], 2.0, "stable to 1.0e-01 at step_size=2, .* pass tolerance=1e.00, or raise ridge$"),
+        ([0.0, 0.0, 0.5], 2.0, "stable to 5.0e-01 at step_size=2, .*raise ridge, or lower the step size$"),
+        ([0.5, 0.1, 0.1], 2.0, "step_size=0, .*raise ridge$"),
+    ):
         points.error = np.array(error)
-        with pytest.raises(RuntimeError, match=f"at step_size={named}, ridge=0.1"):
-            ladder._check(points, np.array([0.0, joins.SMALLEST_STEP, 1e-6]), np.full(3, 0.1), 0.05)
+        with pytest.raises(RuntimeError, match=sentence):
+            ladder._check(points, np.array([0.0, joins.SMALLEST_STEP, last]), np.full(3, 0.1), 0.05)
+
+
+def test_a_test_error_below_the_noise_is_refused_with_cures_that_work() -> None:
+    """Three neurons under a spiked covariance are too few for what the equations leave out."""
+    problem = Problem(
+        *("x + 0.3*h3", "tanh(2*x)", 1.0, "sphere"),
+        initial_output="order_one",
+        inputs="spiked(10, overlap=0.5)",
+    )
+    sizes = Sizes(20, 22, 3)
+    for step in (1.0, 3.777):
+        with pytest.raises(
+            RuntimeError, match=rf"at step_size={step:g}, ridge=0.0002: raise ridge, or lower the"
+        ):
+            predict(problem, sizes, [step], [2e-4])
+    assert predict(problem, sizes, [0.3], [2e-4]).test_error > 1
+    assert predict(problem, sizes, [3.777], [1e4]).test_error > 1
+    points = np.array([0.0, 1.0])
+    np.testing.assert_allclose(ladder.below_noise(problem, points, points, np.array([1.2, 0.97])), [0, 0.03])
+    with pytest.raises(RuntimeError, match="below the noise at step_size=1, ridge=1: "):
+        ladder.below_noise(problem, points, points, np.array([1.2, 0.9]))
+    assert not ladder.below_noise(problem.replaced(noise_std=0.0), points, points, np.full(2, 1e-9)).any()
 
 
 def test_neurons_that_do_not_settle_are_known_by_their_readout_alone(monkeypatch: pytest.MonkeyPatch) -> None:

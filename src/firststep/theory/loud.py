@@ -21,6 +21,7 @@ from firststep.theory.directions import LabelMoments, Profiles, grouped, loud_co
 from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, reached_points
 from firststep.theory.joins import SMALLEST_STEP, joined, start_share
 from firststep.theory.label_law import label_moments, label_parts
+from firststep.theory.ladder import below_noise
 from firststep.theory.learned import learned_shares
 from firststep.theory.lengths import LARGEST_SHARE
 from firststep.theory.rest import RestLaw
@@ -386,6 +387,9 @@ def solve(
     values = {name: row[index[len(ahead) :]] for name, row in numbers.items()}
     still, start = ({name: row[[at]] for name, row in numbers.items()} for at in (0, len(ahead) - 1))
     values |= joined(problem, still, start, values, share) if share.any() else {}
+    flat_steps, flat_ridges = (grid.ravel() for grid in np.meshgrid(step_sizes, ridges, indexing="ij"))
+    below_noise(problem, flat_steps, flat_ridges, values["test_error"].ravel())
+    values["test_error"] = np.maximum(values["test_error"], problem.noise_variance)
     for name in ("train", "test"):
         values[f"{name}_gain"] = still[f"{name}_error"] - values[f"{name}_error"]
     steep = np.asarray(step_sizes) * math.hypot(pull.signal, pull.noise)
