@@ -308,6 +308,10 @@ HARD = {
     "one neuron that hardly moves": (
         Problem("tanh(3*x)", "exp(x/2)", 0.1, readout="constant"), Sizes(11, 815, 1), -0.903, "weights",
     ),
+    "a piece far above the others with a thousandth of the mass": (
+        Problem("h1 + h2 + 0.2*h3", "h2", 0.5, "sphere", initial_output="order_one"),
+        Sizes(46, 5, 1718, 45), -0.6821179851631918, "features",
+    ),
     "one direction": (
         Problem("sigmoid", "relu", 1.0, readout="constant", initial_output="order_one"),
         Sizes(12, 1, 189), 0.1888878, "features",

@@ -53,8 +53,9 @@ SCATTER = -np.log([0.05, 0.95])
 MANY_PIECES, LEAST_POINTS, NARROW = 3, 14, 1e-3
 # How far beyond the edge loose eigenvalues are looked for, in units of it, and at how many points.
 LOOSEST, LOOSE_POINTS = 30.0, 48
-# With an integral that is right to this, a density need not be solved at every point of its grid.
-RIGHT_MASS = 3e-4
+# With an integral that is right to this, a density need not be solved at every point of its grid; pieces share their
+# points anew where a line through them misses more than this.
+RIGHT_MASS, RIGHT_LINE = 3e-4, 2e-3
 # Change of the mass, if every other point is left out, that says that more points would not change it.
 SURE_MASS = 1e-5
 # Largest temporary of a solution, in complex numbers for all points, and what one spectrum may cost: multiplications,
@@ -102,6 +103,17 @@ class Bulk:
     def take(self, index: NDArray[Any] | slice) -> "Bulk":
         """Some of the points."""
         return Bulk(self.x[index], self.values[index], self.density[index])
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """A density on its grid."""
+
+    x: Array
+    density: Array
+    mass: float  # its integral
+    doubt: float  # and how sure that is
+    missed: Array  # of each interval: what a line through the points has too much
 
 
 class Solver:
@@ -325,16 +337,16 @@ class Solver:
         return ends.tolist(), solved.take(self.height(solved) > EMPTY)
 
     def grid(
-        self, intervals: Sequence[tuple[float, float]], points: int, scan: Bulk, most: int
-    ) -> tuple[Array, Array, float, float]:
-        """Points that crowd at the edges, `points` in all, the density there, its integral, and how sure that is.
+        self, intervals: Sequence[tuple[float, float]], shares: Sequence[int], scan: Bulk, most: int
+    ) -> "_Grid":
+        """Points that crowd at the edges, so many in each interval, and the density there.
 
         It is interpolated from at most `most` points, and zero at the ends of each interval.
         """
         from scipy.interpolate import CubicSpline
 
-        all_x, all_density, mass, doubt = [], [], 0.0, 0.0
-        for (low, high), whole in zip(intervals, _shared_out(intervals, points), strict=True):
+        all_x, all_density, missed, mass, doubt = [], [], [], 0.0, 0.0
+        for (low, high), whole in zip(intervals, shares, strict=True):
             hard = low <= HARD_EDGE * high
             # At zero itself a hard edge has no finite density.
             ends = [low, high] if low > 0 else [high]
@@ -362,10 +374,12 @@ class Solver:
                 fewer = CubicSpline(knots[::2], heights[::2])(wanted) / (np.sqrt(x) if hard else 1.0)
                 doubt += abs(_mass(fewer - density, x, low, high))
             density = np.maximum(density, 0.0)
-            mass += _mass(density, x, low, high)
+            here_mass = _mass(density, x, low, high)
+            mass += here_mass
             all_x.append(np.concatenate([ends[:-1], x, ends[-1:]]))
             all_density.append(np.pad(density, (len(ends) - 1, 1)))
-        return np.concatenate(all_x), np.concatenate(all_density), mass, doubt
+            missed.append(area(all_density[-1], all_x[-1]) - here_mass)
+        return _Grid(np.concatenate(all_x), np.concatenate(all_density), mass, doubt, np.array(missed))
 
     def above(self) -> tuple[Outlier, ...]:
         """The outliers alone."""
@@ -396,12 +410,19 @@ class Solver:
         intervals, scan = self.support()
         edge = intervals[-1][1]
         # A density with several humps takes more points.
+        shares = _shared_out(intervals, points)
         for most in (GRID_POINTS, points):
-            x, density, mass, doubt = self.grid(intervals, points, scan, most)
-            mass += self.atom
+            grid = self.grid(intervals, shares, scan, most)
+            mass = grid.mass + self.atom
             # Mass that lies outside of the intervals is not found by more points inside.
-            if abs(mass - 1) < RIGHT_MASS or (doubt < SURE_MASS and abs(mass - 1) < 3 * RIGHT_MASS):
+            if abs(mass - 1) < RIGHT_MASS or (grid.doubt < SURE_MASS and abs(mass - 1) < 3 * RIGHT_MASS):
                 break
+        if len(intervals) > 1 and abs(grid.missed).sum() > RIGHT_LINE:
+            # With all of them solved.
+            shares = _shared_anew(shares, grid.missed)
+            other = self.grid(intervals, shares, scan, len(shares) * points)
+            grid = min(grid, other, key=lambda one: float(abs(one.missed).sum()))
+        x, density = grid.x, grid.density
         if not abs(mass - 1) < WRONG_MASS:
             raise fixedpoint.ConvergenceError(
                 f"the predicted density integrates to {mass:.3f} instead of 1, because the bulk falls into "
@@ -483,6 +504,14 @@ def _shared_out(intervals: Sequence[tuple[float, float]], points: int) -> list[i
     widths = np.log([high / max(low, NARROW * high) for low, high in intervals])
     left = max(points - LEAST_POINTS * len(intervals), 0)
     return [LEAST_POINTS + int(left * width / widths.sum()) for width in widths]
+
+
+def _shared_anew(shares: Sequence[int], missed: Array) -> list[int]:
+    """As many points in all, where a line misses least: it misses c/m^2 with m points."""
+    wanted = np.cbrt(abs(missed) * np.square(shares))
+    least = [min(share, LEAST_POINTS) for share in shares]
+    left = sum(shares) - sum(least)
+    return [few + int(left * one / wanted.sum()) for few, one in zip(least, wanted, strict=True)]
 
 
 def _secant(known: Sequence[Bulk], outside: Array) -> Array:
