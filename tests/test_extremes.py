@@ -107,6 +107,17 @@ def test_a_small_ridge_leaves_no_noise_in_the_test_error(
     assert spread() > 1e-5
 
 
+def test_a_rung_that_rounding_does_not_allow_leaves_the_last_one() -> None:
+    """With it neurons are still known by their own components, without which the error is a seventh."""
+    problem = Problem(
+        "x + 0.3*h3", "tanh(2*x)", rows="sphere", readout="constant", initial_output="order_one"
+    )
+    sizes, ridge = Sizes(172, 3, 112, 353), 3.584e-8
+    found = predict(problem, sizes, [0.0], [ridge])
+    assert found.details["relative_error"].max() < 0.01
+    assert found.test_error[0, 0] == pytest.approx(0.375, rel=0.01)
+
+
 def test_a_step_that_moves_nothing_is_solved_on_the_nodes_of_the_others() -> None:
     problem = Problem("gelu", "sign(x)", 30.0, initial_output="order_one")
     found = predict(problem, Sizes(22, 1, 328), [0.0, 1e-9, 0.22], [2.6e-3]).test_error[:, 0]

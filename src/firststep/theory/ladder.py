@@ -463,7 +463,13 @@ class _Ladder:
         first = min(self.first, len(LADDER) - 2)
         for rung in range(first, len(LADDER)):
             old, kept = _watched(points.numbers[pending]), points.numbers[pending]
-            before = levels[rung] = self.level(rung, steps[pending], ridges[pending], before)
+            try:
+                before = levels[rung] = self.level(rung, steps[pending], ridges[pending], before)
+            except fixedpoint.ConvergenceError:
+                # With small ridges rounding may allow no rung as fine as this one: the last one counts.
+                if not np.isfinite(change[pending]).all():
+                    raise
+                break
             points.add(pending, before, rung)
             if math.isinf(self.wanted):
                 break
@@ -473,7 +479,7 @@ class _Ladder:
             scale = np.maximum(np.abs(old), np.array([self._rounding, self._rounding, 1.0]))
             moved = (np.abs(_watched(before.numbers) - old) / scale).max(axis=1)
             points.error[pending] = np.nan_to_num(_left(moved, change[pending]), nan=np.inf)
-            # With rows of very different lengths rounding may allow no rung as fine as this one: the last one counts.
+            # So may rows of very different lengths.
             lost = np.isfinite(change[pending]) & ~np.isfinite(moved)
             points.numbers[pending[lost]], points.error[pending[lost]] = kept[lost], change[pending[lost]]
             change[pending] = np.where(lost, change[pending], moved)
