@@ -36,6 +36,18 @@ def test_a_name_that_is_gone_is_found() -> None:
     assert missing_names("from firststep.gaussian import gone") == ["firststep.gaussian.gone"]
 
 
+def test_the_soak_tells_a_leak_from_what_is_kept() -> None:
+    """A leak of 40 MiB in all is more than it lets pass; an allocator's ups and downs are less."""
+    spec = spec_from_file_location("soak", BENCHMARKS[0].parent / "soak.py")
+    assert spec is not None
+    assert spec.loader is not None
+    soak = module_from_spec(spec)
+    pytest.importorskip("requests")
+    spec.loader.exec_module(soak)
+    assert soak.growth([600.0 + 2 * k for k in range(20)]) > soak.GROWTH * 600 + soak.VARIES
+    assert soak.growth([590.0, 600.0] + [604.0, 600.0] * 9) < soak.GROWTH * 600 + soak.VARIES
+
+
 @pytest.fixture
 def speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """benchmarks/run.py with three rows that measure nothing, of which the last fails."""
@@ -47,7 +59,9 @@ def speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec.loader.exec_module(module)
 
     def row(number: int) -> list[dict[str, object]]:
-        return [{"row": number, "what": "x", "median": 1.0, "low": 1.0, "high": 1.0, "unit": "s", "goal": None}]
+        return [
+            {"row": number, "what": "x", "median": 1.0, "low": 1.0, "high": 1.0, "unit": "s", "goal": None}
+        ]
 
     def failing(quick: bool, turns: int) -> list[dict[str, object]]:
         raise RuntimeError("the machine went away")
