@@ -266,6 +266,27 @@ def test_prose_keeps_a_lone_dollar_and_escapes() -> None:
     assert prose("") == ""
 
 
+@pytest.mark.parametrize("label", [r"$\\eta \\to \\infty$", r"one \\1 two \\g<0>", r"\\\\"])
+def test_a_backslash_of_a_label_is_kept(label: str) -> None:
+    """A label is no template of a replacement, where it ended the report or lost its letters."""
+    text = TEXT.replace('name = "staircase"', f'name = "staircase"\nlabel = "{label}"')
+    with open_store(None) as store:
+        found = run(parse(text), store)
+    made = report_html([Section("first", found, "x")])
+    spoken = re.findall(r'aria-label="([^"]*)"', made)
+    assert any(html.escape(label.replace("\\\\", "\\")) in one for one in spoken)
+
+
+@pytest.mark.parametrize(
+    "latex", [r"\frac", r"\href{javascript:alert(1)}{x}", r"\left( x", r"\begin{matrix}", "{", "^"]
+)
+def test_what_is_no_formula_stays_as_it_was_written(latex: str) -> None:
+    made = prose(f"${latex}$")
+    assert made.startswith("<p>")
+    assert not re.search(r"<[^>]*(href|javascript|src)", made)
+    assert html.escape(latex) in made or "<math" in made
+
+
 def test_the_verdict_and_a_figure_come_first(results: Results, page: str) -> None:
     body = page[page.index("<body>") :]
     verdict = body.index(html.escape(total_agreement([results, results])))
