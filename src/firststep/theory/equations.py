@@ -736,9 +736,9 @@ def repeated(block: Values, times: int) -> Values:
 
 
 def _amplitudes(moments: Values, matrix: Values, right: Values) -> tuple[Values, Values]:
-    r"""x = (Q^-1 + M)^-1 b and Q^-1 x, of moments Q that may be singular to rounding.
+    r"""x = (Psi^-1 + M)^-1 b and Psi^-1 x, of moments that may be singular to rounding [firststep, unified, eq. 16].
 
-    .. math:: Q^{-1}x = (1 + MQ)^{-1}b
+    .. math:: \Psi^{-1}x = (1 + M\Psi)^{-1}b, \quad \Psi = E_u[\psi\psi^\top y]
 
     Each part is scaled by its own size, and each row: spikes of different degrees differ by powers of n.
     """
