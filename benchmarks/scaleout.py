@@ -27,7 +27,7 @@ from firststep.experiment import parse, run  # noqa: E402 - not before the lines
 from firststep.store import open_store  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
-# A small replica: some four milliseconds.
+# A small replica: some three milliseconds.
 SWEEP = """
 title = "Many small replicas"
 [problem]
@@ -35,16 +35,17 @@ activation = "relu"
 teacher = "h1 + h2/sqrt(2)"
 noise_std = 0.5
 [sizes]
-n_samples = 200
-dim = 40
-width = 150
+n_samples = 150
+dim = 30
+width = 100
 [sweep]
 step_exponent = [0.2, 0.4]
 ridge = [0.1, 1.0]
 [simulation]
 replicas = {replicas}
 """
-# Cells of 10 step sizes and 10 ridges, one for each noise.
+# Cells of 20 step sizes and 20 ridges, one for each noise.
+CELL = 400
 THEORY = """
 title = "Many points of the theory"
 [problem]
@@ -56,8 +57,8 @@ dim = 1000
 width = 1500
 [sweep]
 noise_std = {{ start = 0.1, stop = 1.0, count = {cells} }}
-step_exponent = {{ start = 0.0, stop = 0.45, count = 10 }}
-ridge = {{ start = 0.01, stop = 1.0, count = 10, log = true }}
+step_exponent = {{ start = 0.0, stop = 0.45, count = 20 }}
+ridge = {{ start = 0.01, stop = 1.0, count = 20, log = true }}
 [[theory]]
 name = "unified"
 """
@@ -212,7 +213,7 @@ def main() -> None:
     if arguments.replicas:
         sweeps["replicas"] = SWEEP.format(replicas=arguments.replicas)
     if arguments.points:
-        sweeps["theory, 100 points a task"] = THEORY.format(cells=max(2, arguments.points // 100))
+        sweeps[f"theory, {CELL} points a task"] = THEORY.format(cells=max(2, arguments.points // CELL))
     rows: list[dict[str, Any]] = []
     for what, text in sweeps.items():
         for delay in map(float, arguments.delays.split(",")):

@@ -13,12 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from drawn_controls import controls_of
 
 from firststep import arrays as network
 from firststep.arrays import population
 from firststep.compute.processes import Report, run_on_processes
 from firststep.gaussian import Function, function
-from firststep.results.replicas import controlled
+from firststep.results.replicas import Averages, Measured, controlled
 from firststep.setting import Problem, Sizes
 from firststep.simulate import (
     INTERPRETER_MEMORY,
@@ -440,12 +441,58 @@ def test_control_variates_save_replicas():
     assert np.all(saved.stderr["train_error"] < 0.6 * plain.stderr["train_error"])
 
 
+def test_corrections_leave_the_mean_of_the_higher_precision_and_know_their_error():
+    """Fresh draws each time: the low precision is wrong by a fifth of a standard deviation, and noisily so."""
+    rng = np.random.default_rng(4)
+    errors, spreads = np.empty((2, 1000))
+    for k in range(1000):
+        exact = 1.0 + rng.standard_normal(160)
+        low = exact - 0.2 - 0.1 * rng.standard_normal(160)
+        found = [
+            Measured(
+                {"network": {"test_error": np.full((1, 1), low[r])}},
+                np.zeros((1, 1)),
+                correction={"test_error": np.full((1, 1), exact[r] - low[r])} if r % 16 == 0 else None,
+            )
+            for r in range(160)
+        ]
+        means = Averages.of(found)
+        errors[k], spreads[k] = means.values["test_error"][0, 0] - 1.0, means.stderr["test_error"][0, 0]
+    assert abs(errors.mean()) < 4 * errors.std() / math.sqrt(1000)
+    assert abs(np.mean((errors / spreads) ** 2) - 1) < 4 * math.sqrt(2 / 1000)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_few_replicas_in_float64_correct_those_in_float32(workers):
+    problem, sizes = Problem("tanh", "h1 + h2/sqrt(2)", noise_std=0.5), Sizes(100, 50, 75)
+    arguments, extras = (problem, sizes, [0.0, 3.0], [1e-5, 0.1]), ("controls", "linear")
+    plain = {
+        dtype: simulate(*arguments, replicas=40, workers=1, extras=extras, dtype=dtype)
+        for dtype in ("float32", "float64")
+    }
+    both = simulate(*arguments, replicas=40, workers=workers, extras=(*extras, "double"), dtype="float32")
+    assert both.values.keys() == plain["float64"].values.keys()
+    for name, value in both.values.items():
+        low, exact = (plain[dtype].details["samples"][name][::16] for dtype in ("float32", "float64"))
+        np.testing.assert_array_equal(both.details["samples"][name][::16], low)
+        change = exact - low
+        np.testing.assert_allclose(value, plain["float32"].values[name] + change.mean(axis=0), rtol=1e-14)
+        added = change.std(axis=0, ddof=1) / math.sqrt(3)
+        np.testing.assert_allclose(
+            both.stderr[name], np.hypot(plain["float32"].stderr[name], added), rtol=1e-12
+        )
+        # What is still missing is what the corrections differ by, which is little of what is uncertain anyway.
+        assert np.all(np.abs(value - plain["float64"].values[name]) <= 0.01 * both.stderr[name])
+
+
 @pytest.mark.parametrize("rows", ["gaussian", "sphere"])
 @pytest.mark.parametrize("teacher", ["h1 + h2/sqrt(2)", "relu"])
 def test_control_variates_have_known_means(rows, teacher):
     problem = Problem("tanh", function(teacher, centre=False), noise_std=0.5, rows=rows)
-    arguments = problem, Sizes(30, 12, 20, 25), [0.0], [1.0]
-    drawn = [run_replica(*arguments, replica=k, extras="controls").controls for k in range(400)]
+    sizes = Sizes(30, 12, 20, 25)
+    drawn = [controls_of(problem, sizes, k) for k in range(400)]
+    whole = run_replica(problem, sizes, [0.0], [1.0], replica=7, extras="controls")
+    np.testing.assert_array_equal(drawn[7], whole.controls)
     spread = np.std(drawn, axis=0)
     assert np.all(spread > 1e-3)
     assert np.all(np.abs(np.mean(drawn, axis=0)) < 4 * spread / math.sqrt(400))
@@ -522,8 +569,10 @@ def test_gaussian_equivalent_has_the_errors_of_random_features():
         ({"dtype": "float16"}, "dtype must be float64 or float32"),
         ({"test": "exact"}, "test must be one of auto, population, sample"),
         ({"n_test": 1}, "n_test must be at least 2"),
-        ({"extras": "controls"}, "controls need at least 20 replicas, got 8"),
-        ({"extras": ("spikes",)}, "extras must be among spiked, .*, controls; got 'spikes'"),
+        ({"extras": "controls"}, "extras='controls' needs at least 20 replicas, got 8"),
+        ({"extras": "double", "dtype": "float32"}, "extras='double' needs at least 17 replicas, got 8"),
+        ({"extras": "double"}, "double corrects what dtype='float32' leaves out; got dtype='float64'"),
+        ({"extras": ("spikes",)}, "extras must be among spiked, .*, controls, double; got 'spikes'"),
         ({"ridges": [0.1, -1.0]}, "ridge must be positive"),
         ({"step_sizes": [-1.0]}, "step sizes must be finite and not negative"),
         ({"step_exponents": [0.1]}, "not both"),

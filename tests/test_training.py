@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from drawn_controls import controls_of
 
 from firststep import Problem, Sizes, simulate
 from firststep.gaussian import hermite_polynomials
@@ -321,13 +322,7 @@ def test_the_whitened_step_is_not_misled_by_a_spike():
 def test_control_variates_with_several_directions_and_a_covariance_have_known_means():
     for teacher in ("t1 + t1*t2", "t1 + relu(t1 - t2)", "t1*t2"):
         problem = Problem("tanh", teacher, 0.3, inputs=TWO, alignment="weights(0.2, 0.8)")
-        found = [
-            run_replica(
-                problem, Sizes(20, 8, 10), 1.0, 1.0, replica=i, extras=["controls"], test="sample", n_test=2
-            )
-            for i in range(1500)
-        ]
-        controls = np.array([values.controls for values in found])
+        controls = np.array([controls_of(problem, Sizes(20, 8, 10), i) for i in range(1500)])
         assert np.abs(controls.mean(axis=0) / (controls.std(axis=0) / math.sqrt(1500))).max() < 4
 
 

@@ -149,7 +149,7 @@ def _read_sequences(value: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
 
 
 # Offsets that make averages sharper are no quantity of the network, and no part of the store.
-STORED_EXTRAS = tuple(name for name in EXTRAS if name != "controls")
+STORED_EXTRAS = tuple(name for name in EXTRAS if name not in ("controls", "double"))
 
 
 def _known_extra(value: str) -> str:

@@ -27,6 +27,8 @@ class Measured(Mapping[str, Array]):
         Error of a sampled test error given the draw; 0 where it is exact.
     controls : ndarray (q,) or None
         Averages over the draw whose means are known, less these.
+    correction : mapping of str to ndarray or None
+        What a higher precision changes, where this draw was computed in it as well.
 
     Examples
     --------
@@ -39,6 +41,7 @@ class Measured(Mapping[str, Array]):
     parts: Mapping[str, Mapping[str, Array]]
     test_stderr: Array
     controls: Array | None = None
+    correction: Mapping[str, Array] | None = None
 
     def __getitem__(self, name: str) -> Array:
         for part in self.parts.values():
@@ -75,7 +78,7 @@ class Averages:
     values, stderr : mapping of str to ndarray
         Means, and their standard errors where there are at least two replicas.
     samples : mapping of str to ndarray (replicas, …)
-        What the means are of, before control variates.
+        What the means are of, before control variates and corrections.
     test_stderr : ndarray (S, R)
         What test samples add to the error of the mean test error.
     sampled : ndarray (S,) of bool
@@ -90,7 +93,11 @@ class Averages:
 
     @classmethod
     def of(cls, replicas: Sequence[Measured]) -> Self:
-        """Of the quantities that all replicas have, corrected by control variates where they have these."""
+        """Of the quantities that all replicas have, corrected by control variates where they have these.
+
+        Where some replicas say what a higher precision changes, the mean of that is added [Giles08]: the sum has the
+        mean of the higher precision, whatever the lower one leaves out.
+        """
         count = len(replicas)
         names = [name for name in replicas[0] if all(name in replica for replica in replicas)]
         samples = {name: np.stack([replica[name] for replica in replicas]) for name in names}
@@ -98,13 +105,17 @@ class Averages:
         controls = [replica.controls for replica in replicas if replica.controls is not None]
         if len(controls) == count:
             counted = {name: controlled(sample, np.stack(controls)) for name, sample in samples.items()}
-        stderr = {}
-        if count > 1:
-            root = math.sqrt(count)
-            stderr = {name: sample.std(axis=0, ddof=1) / root for name, sample in counted.items()}
+        values = {name: sample.mean(axis=0) for name, sample in counted.items()}
+        stderr = {name: _error(sample) for name, sample in counted.items()} if count > 1 else {}
+        corrections = [replica.correction for replica in replicas if replica.correction is not None]
+        if len(corrections) > 1:
+            for name in names:
+                change = np.stack([correction[name] for correction in corrections])
+                values[name] = values[name] + change.mean(axis=0)
+                stderr[name] = np.hypot(stderr[name], _error(change))
         spread = np.stack([replica.test_stderr for replica in replicas])
         return cls(
-            {name: sample.mean(axis=0) for name, sample in counted.items()},
+            values,
             stderr,
             samples,
             np.sqrt((spread**2).mean(axis=0) / count),
@@ -115,6 +126,11 @@ class Averages:
     def details(self) -> dict[str, Any]:
         """What an outcome reports of its replicas."""
         return {"test_stderr": self.test_stderr, "samples": self.samples}
+
+
+def _error(sample: Array) -> Array:
+    """Standard error of the mean over the first axis."""
+    return np.asarray(sample.std(axis=0, ddof=1) / math.sqrt(len(sample)))
 
 
 def controlled(sample: Array, controls: Array) -> Array:

@@ -33,8 +33,8 @@ from firststep.results import Averages, Measured, Outcome
 from firststep.setting import Problem, Sizes, check_whole, ridges_of, schedule_of
 from firststep.setting.doors import door
 from firststep.simulate.draw import Draw as Draw
-from firststep.simulate.replica import EXTRAS as EXTRAS
 from firststep.simulate.replica import (
+    DOUBLED,
     Replica,
     check_options,
     check_training,
@@ -43,11 +43,12 @@ from firststep.simulate.replica import (
     checked_library,
     one_thread,
 )
+from firststep.simulate.replica import EXTRAS as EXTRAS
 from firststep.simulate.replica import default_n_test as default_n_test
 from firststep.simulate.replica import run_replica as run_replica
 
-# Replicas from which the six coefficients of the control variates can be told.
-CONTROLLED = 20
+# Replicas from which the six coefficients of the control variates can be told, and how float64's corrections scatter.
+LEAST_REPLICAS = {"controls": 20, "double": DOUBLED + 1}
 
 # Work below which starting processes costs more than it saves, in floating-point operations.
 SMALL_WORK = 3e10
@@ -81,7 +82,7 @@ def estimate_memory(
     275 MiB
     """
     n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
-    item = np.dtype(dtype).itemsize
+    item = 8 if "double" in extras else np.dtype(dtype).itemsize
     layers = item * (2 * width * d * n_steps + (n_steps - 1) * n0 * d)
 
     def solution(size: int, entry: int = item) -> int:
@@ -172,8 +173,9 @@ def simulate(
         Exact population test error wherever one is known and a test sample elsewhere, or one of the two.
     n_test : int, optional
         Size of a replica's test sample.
-    extras : sequence of {"spiked", "gaussian", "linear", "weights", "directions", "learned", "degrees", "controls"}
-        Further quantities: the errors of the spiked approximations F_l (``spiked1_train_error``, …; l = 1, 2,
+    extras : sequence of str
+        Further quantities, among "spiked", "gaussian", "linear", "weights", "directions", "learned", "degrees",
+        "controls" and "double": the errors of the spiked approximations F_l (``spiked1_train_error``, …; l = 1, 2,
         3); those with the Gaussian equivalent of F_0 (``gaussian0_train_error``, …); of ridge regression on
         the inputs with n and with n0 + n samples (``linear_ridge_test_error``,
         ``linear_ridge_both_test_error``); the top singular value of W1 and the squared overlap of its
@@ -184,7 +186,9 @@ def simulate(
         function has (``learned_t1``, ``learned_h2t1``, ``learned_t1_t2``, …: 0 for nothing, 1 for all); the degrees
         of freedom of the fits as a share of n (``degrees_of_freedom``), which take longer than the fits. With
         "controls" the means and standard errors, but not the samples in `details`, are corrected by control variates:
-        by what six averages of known mean over samples and weights explain of the replicas' differences.
+        by what six averages of known mean over samples and weights explain of the replicas' differences. With
+        "double" and ``dtype="float32"`` one replica in 16 is computed in float64 as well, and what that changes is
+        added to the means and to their standard errors: means as of float64, at about the price of float32.
     block_rows : int, optional
         Go through the samples in blocks of so many rows: memory is then set by the width, the number of step
         sizes and the block, not by n. The same numbers to rounding; not with the extras that need the samples as
@@ -220,9 +224,10 @@ def simulate(
     names = checked_extras(extras)
     check_training(problem, sizes, schedule, names)
     check_whole("replicas", replicas, 1)
-    check_options(seed, dtype, test, n_test)
-    if "controls" in names and replicas < CONTROLLED:
-        raise ValueError(f"controls need at least {CONTROLLED} replicas, got {replicas}")
+    check_options(seed, dtype, test, n_test, names)
+    for name, least in LEAST_REPLICAS.items():
+        if name in names and replicas < least:
+            raise ValueError(f"extras={name!r} needs at least {least} replicas, got {replicas}")
     library = checked_library(backend, device)
     if workers is not None:
         check_whole("workers", workers, 1)

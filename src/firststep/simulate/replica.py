@@ -20,9 +20,11 @@ from firststep.setting import Problem, Sizes, check_whole, ridges_of, step_sizes
 from firststep.setting.teacher import leading_terms, term_name
 from firststep.simulate.draw import Draw, step_sample_name
 
-EXTRAS = ("spiked", "gaussian", "linear", "weights", "directions", "learned", "degrees", "controls")
+EXTRAS = ("spiked", "gaussian", "linear", "weights", "directions", "learned", "degrees", "controls", "double")
 # Extras that cannot be summed over blocks of rows.
 WHOLE = ("spiked", "gaussian", "linear", "controls")
+# With "double", one in so many replicas is computed in float64 as well.
+DOUBLED = 16
 # Extras that are about one plain gradient step.
 ONE_STEP = ("spiked", "gaussian")
 TESTS = ("auto", "population", "sample")
@@ -71,7 +73,7 @@ def run_replica(
     """
     schedule, penalties = _schedule(sizes, step_sizes), ridges_of(ridges)
     names = checked_extras(extras)
-    check_options(seed, dtype, test, n_test)
+    check_options(seed, dtype, test, n_test, names)
     check_training(problem, sizes, schedule, names)
     blocks = checked_blocks(block_rows, 1, names)
     library = checked_library(backend, device)
@@ -283,7 +285,21 @@ class Replica:
         if sample is not None:
             parts |= self._models(*sample, direction, schedule[:, 0], ridges, extras)
         network_part = {NETWORK: about | table.parts.pop(NETWORK)}
-        return Measured(network_part | table.parts | parts, table.test_stderr, controls)
+        found = Measured(network_part | table.parts | parts, table.test_stderr, controls)
+        if "double" in extras and self.draw.replica % DOUBLED == 0:
+            return replace(found, correction=self._correction(found, schedule, ridges, extras))
+        return found
+
+    def _correction(
+        self, found: Measured, schedule: Array, ridges: Array, extras: tuple[str, ...]
+    ) -> dict[str, Array]:
+        """What float64 changes in the numbers of this draw."""
+        draw = replace(self.draw, dtype="float64")
+        twin = Replica(draw, self.test, self.n_test, self.blocks, self.library)
+        exact = twin.run(
+            schedule, ridges, tuple(name for name in extras if name not in ("double", "controls"))
+        )
+        return {name: exact[name] - found[name] for name in found}
 
     def _fit_sample(self) -> tuple[Any, Any]:
         if self.problem.fitted_on.fresh:
@@ -628,11 +644,13 @@ def default_n_test(sizes: Sizes) -> int:
     return max(4000, 4 * sizes.n_samples)
 
 
-def check_options(seed: int, dtype: str, test: str, n_test: int | None) -> None:
+def check_options(seed: int, dtype: str, test: str, n_test: int | None, extras: tuple[str, ...] = ()) -> None:
     """Refuse what no replica can be run with."""
     check_whole("seed", seed, 0)
     if dtype not in ("float64", "float32"):
         raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
+    if "double" in extras and dtype != "float32":
+        raise ValueError(f"double corrects what dtype='float32' leaves out; got dtype={dtype!r}")
     if test not in TESTS:
         raise ValueError(f"test must be one of {', '.join(TESTS)}; got {test!r}")
     if n_test is not None:
