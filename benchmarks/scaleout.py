@@ -44,8 +44,8 @@ ridge = [0.1, 1.0]
 [simulation]
 replicas = {replicas}
 """
-# Cells of 20 step sizes and 20 ridges, one for each noise.
-CELL = 400
+# Cells of 40 step sizes and 40 ridges, one for each noise.
+CELL = 1600
 THEORY = """
 title = "Many points of the theory"
 [problem]
@@ -57,8 +57,8 @@ dim = 1000
 width = 1500
 [sweep]
 noise_std = {{ start = 0.1, stop = 1.0, count = {cells} }}
-step_exponent = {{ start = 0.0, stop = 0.45, count = 20 }}
-ridge = {{ start = 0.01, stop = 1.0, count = 20, log = true }}
+step_exponent = {{ start = 0.0, stop = 0.45, count = 40 }}
+ridge = {{ start = 0.01, stop = 1.0, count = 40, log = true }}
 [[theory]]
 name = "unified"
 """
@@ -211,7 +211,7 @@ def main() -> None:
         return
     sweeps = {}
     if arguments.replicas:
-        sweeps["replicas"] = SWEEP.format(replicas=arguments.replicas)
+        sweeps["replicas, n, d, N = 150, 30, 100"] = SWEEP.format(replicas=arguments.replicas)
     if arguments.points:
         sweeps[f"theory, {CELL} points a task"] = THEORY.format(cells=max(2, arguments.points // CELL))
     rows: list[dict[str, Any]] = []
