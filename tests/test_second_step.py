@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from firststep import Problem, Sizes, predict
+from firststep import Problem, Sizes, predict, predict_spectrum
+from firststep.arrays import gradient_step
+from firststep.gaussian import function
 from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.theory.both_steps import Plane, both_steps, plane_geometry
 from firststep.theory.coefficients import readout_rule
@@ -81,18 +83,101 @@ def test_an_overlap_is_that_of_an_outlier_or_of_the_last_of_the_bulk():
 def test_a_hidden_vector_has_a_share_of_what_the_matrix_turns_it_to(factor, drawn, error):
     sizes = Sizes(*(int(factor * x) for x in (1500, 300, 600)))
     found = predict(CURVED, sizes, step_exponents=0.5, next_step_sizes=0.0, ridges=0.05)
-    assert len(TwoStepWeights(CURVED, sizes, (float(sizes.step_size(0.5)), 0.0), "structured").above()) == 1
+    # Nothing beside the first is clear of the bulk.
+    weights = TwoStepWeights(CURVED, sizes, (float(sizes.step_size(0.5)), 0.0), "structured")
+    assert weights.leading(2)[1] == 1
     assert found.top2_t2[0, 0] == pytest.approx(drawn, abs=0.01 + 2 * error)
     assert abs(found.top2_t2[0, 0] - drawn) < found.top2_t2_bar[0, 0] + 2 * error
 
 
-def test_a_step_of_size_zero_is_no_step():
-    one = predict(CURVED, SIZES, step_sizes=5.0, ridges=[0.05, 0.5])
-    for schedule in ((5.0, 0.0), (0.0, 5.0)):
-        two = predict(CURVED, SIZES, step_sizes=schedule[0], next_step_sizes=schedule[1], ridges=[0.05, 0.5])
-        assert np.array_equal(two.test_error, one.test_error)
-        assert two.next_step_sizes.tolist() == [[schedule[1]]]
-        assert np.allclose(two.test_gain, one.test_gain, rtol=1e-12)
+# 60 and 24 drawn networks: sizes, alpha of the first step, then alphas of the second with squared overlaps of t2 with
+# the second vector, where it leaves the bulk.
+LEAVING = [
+    (SIZES, 0.35, {0.14: 0.009, 0.18: 0.014, 0.22: 0.042, 0.24: 0.097, 0.3: 0.344}),
+    (SIZES, 0.42, {0.14: 0.044, 0.18: 0.073, 0.2: 0.113, 0.22: 0.194, 0.3: 0.446}),
+    (SIZES, 0.5, {0.14: 0.087, 0.18: 0.115, 0.2: 0.143, 0.22: 0.187, 0.3: 0.495}),
+    (Sizes(2000, 1000, 1500), 0.42, {0.2: 0.028, 0.22: 0.053, 0.23: 0.087, 0.24: 0.119, 0.29: 0.219}),
+]
+
+
+@pytest.mark.parametrize("row", LEAVING)
+def test_an_overlap_grows_without_a_notch_where_a_vector_leaves_the_bulk(row):
+    sizes, first, drawn = row
+    exponents = np.arange(0.14, 0.3, 0.01)
+    found = predict(CURVED, sizes, step_exponents=first, next_step_exponents=exponents, ridges=0.05)
+    overlap = found.top2_t2[:, 0]
+    assert np.diff(overlap).min() > -2e-3
+    # No point of the curve is far from the middle of its neighbours.
+    assert np.abs(overlap[1:-1] - (overlap[:-2] + overlap[2:]) / 2).max() < 0.03
+    for exponent, value in drawn.items():
+        assert np.interp(exponent, exponents, overlap) == pytest.approx(value, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    "problem", [CURVED, Problem("relu", "h1 + h2/2", noise_std=0.3)], ids=["two directions", "one"]
+)
+def test_a_step_of_size_zero_is_no_step_in_both_orders(problem):
+    ridges = [0.05, 0.5]
+    one = predict(problem, SIZES, step_sizes=5.0, ridges=ridges)
+    before, after = (
+        predict(problem, SIZES, step_sizes=first, next_step_sizes=second, ridges=ridges)
+        for first, second in ((5.0, 0.0), (0.0, 5.0))
+    )
+    # Errors, shares and their bars as one step has them; overlaps, which it does not name, in both orders alike.
+    names = {name for name in one.values if name.startswith(("train_error", "test_error", "learned_"))}
+    assert {"test_error_bar", "learned_t1", "learned_t1_bar"} <= names
+    for name in names:
+        assert np.array_equal(before.values[name], one.values[name]), name
+    assert {"top1_t1", "top2_t1", "top1_t1_bar"} <= set(before.values) == set(after.values)
+    for name in before.values:
+        assert np.array_equal(before.values[name], after.values[name]), name
+    assert np.allclose(before.test_gain, one.test_gain, rtol=1e-12)
+    assert [found.next_step_sizes.tolist() for found in (before, after)] == [[[0.0]], [[5.0]]]
+    # Spectra of features and weights.
+    for of in ("features", "weights"):
+        spectra = [
+            predict_spectrum(problem, SIZES, first, of=of, **later)
+            for first, later in ((5.0, {}), (5.0, {"next_step_size": 0.0}), (0.0, {"next_step_size": 5.0}))
+        ]
+        for other in spectra[1:]:
+            assert np.array_equal(other.x, spectra[0].x)
+            assert np.array_equal(other.density, spectra[0].density)
+            assert other.outliers == spectra[0].outliers
+
+
+def gain_of_two(n):
+    """What two unit steps gain in the test error, relatively, beside one of size two on the samples of both."""
+    problem = Problem("tanh", "h1", noise_std=0.5, rows="sphere")
+    parts = n // 2, 3 * n // 4
+    none = predict(problem, Sizes(n, *parts), step_sizes=0.0, ridges=0.05).test_error[0, 0]
+    two = predict(problem, Sizes(n, *parts), step_sizes=1.0, next_step_sizes=1.0, ridges=0.05)
+    one = predict(problem, Sizes(n, *parts, 2 * n), step_sizes=2.0, ridges=0.05)
+    return (none - two.test_error[0, 0]) / (none - one.test_error[0, 0]) - 1
+
+
+def test_two_steps_on_halves_are_one_on_the_sum_to_the_order_of_the_spike():
+    # The second residual lacks what the first step made of the output, f_1 = omega c_1 z with omega = eta c_1 |b|/sqrt(N).
+    # So what is left is of the order eta/sqrt(N), beside a gain that does not vanish: a quarter for sixteen times n.
+    left = [gain_of_two(n) for n in (2000, 32000, 512000)]
+    assert 1e-3 < abs(left[0]) < 0.01
+    assert np.allclose(np.divide(left[1:], left[:-1]), 0.25, atol=0.03)
+
+
+def test_networks_that_take_two_steps_on_halves_take_one_on_the_sum_to_the_order_of_the_step():
+    rng = np.random.default_rng(17)
+    n, d, width = 200, 80, 100
+    inputs, weights = rng.standard_normal((2, n, d)), rng.standard_normal((width, d)) / np.sqrt(d)
+    labels, readout = inputs[:, :, 0], rng.standard_normal(width) / np.sqrt(width)
+    rest = readout, function("tanh"), width**-0.5
+    whole = gradient_step(inputs.reshape(-1, d), labels.ravel(), weights, *rest).gradient
+    left = []
+    for eta in (0.4, 0.2, 0.1):
+        after = weights
+        for sample in range(2):
+            after = after + eta * gradient_step(inputs[sample], labels[sample], after, *rest).gradient
+        left.append(np.linalg.norm(after - weights - 2 * eta * whole) / np.linalg.norm(2 * eta * whole))
+    assert left[0] < 0.1
+    assert np.allclose(np.divide(left[1:], left[:-1]), 0.5, atol=0.02)
 
 
 @pytest.mark.parametrize("size", [5.0, 40.0])

@@ -186,22 +186,16 @@ def turn_samples(
     """Samples that stand for those of both steps, after a first step of this size."""
     first, gradient = after_first(problem, sizes, step_size, rest, readouts)
     u, u_weights, n0 = readouts.u, readouts.weights, sizes.n_step_samples
-    points = _points_of(problem, n0, first.asides.shape[2])
-    z, noise, shares = points.coordinates[:, 0], points.noise, points.shares
-    t = z[:, None] * first.cosines[0, :, 0] + points.coordinates[:, 1:] @ first.asides[0].T
-    signal = np.asarray(problem.teacher.at(t))
-    label = signal + math.sqrt(problem.noise_variance + problem.output_variance(sizes)) * noise
+    points = later_points(problem, sizes, step_size, rest, readouts)
+    shares, residual = points.shares, points.residual
+    label = points.signal + math.sqrt(problem.noise_variance + problem.output_variance(sizes)) * points.noise
     grid = np.linspace(-REACH, REACH, TABLE)
     slope, curved, squared = slopes_after(problem, first, grid)
     left = np.maximum(squared - slope**2 - curved**2 * (1 + first.excess[0])[:, None], 0.0)
-    scatter = gradient.scatter[:, -SPECIAL_AXES:]
-    shown = scatter.T @ slope / (scatter**2).sum(axis=0)[:, None]
     averages = (u_weights * u**2) @ np.stack([curved, left])
-    outputs = output_after(problem, sizes, first, (u, u_weights), grid)
-    curve, loud, output, scattered, *rows = (np.interp(z, grid, row) for row in (*averages, *outputs, *shown))
-    residual = signal - output + np.sqrt(problem.noise_variance + scattered) * noise
+    curve, loud = (np.interp(points.coordinates[:, 0], grid, row) for row in averages)
     axes = _known_axes(problem, sizes, step_size, rest, first)
-    s = np.concatenate([points.coordinates @ axes.T, residual[:, None] * np.stack(rows, axis=1)], axis=1)
+    s = np.concatenate([points.coordinates @ axes.T, points.scatter[:, -SPECIAL_AXES:]], axis=1)
     table = s[:, :, None] * s[:, None, :]
     if problem.output_law.order_one:
         # Along the last axis, which no label knows, a sample is anywhere.
@@ -236,18 +230,56 @@ def _known_axes(problem: Problem, sizes: Sizes, step_size: float, rest: str, fir
 
 
 @dataclass(frozen=True)
-class _Points:
-    """Coordinates of samples along z, e_1 …, (P, 1 + beside), their noise in units of its size, and probabilities."""
+class LaterPoints:
+    """Samples that stand for those of a second step.
+
+    Attributes
+    ----------
+    coordinates : ndarray (P, 1 + beside)
+        Along z, e_1 …; that of an initial output of order one, the last, is zero.
+    signal, noise, residual : ndarray (P,)
+        The teacher's part of the label; the label's noise in units of its size; y~.
+    scatter : ndarray (P, R)
+        f_r, what each is of the second step's scatter along its axes: :math:`w_r = n_0^{-1}\\sum_i f_{ir} x_i`.
+    shares : ndarray (P,)
+        Probabilities.
+    """
 
     coordinates: Array
+    signal: Array
     noise: Array
+    residual: Array
+    scatter: Array
     shares: Array
 
+    def spread(self, sizes: Sizes, vectors: Array, own: int) -> Array:
+        r"""Variances of the scalar products of vector `own` with all, (q,): columns (p, q) in z, e_1 …, scatter's axes.
 
-def _points_of(problem: Problem, samples: int, beside: int) -> _Points:
-    """Samples as n0 of them contain them; the coordinate of an initial output of order one, the last, is zero."""
+        What samples show of a vector is :math:`x = \sum_a v_ax_{ia}`, and of its scatter :math:`f = \sum_rv_rf_{ir}`:
+
+        .. math:: \frac{1}{n_0}\mathrm{Var}[xf' + x'f + \phi_0ff']
+            + \frac{\phi_0^2}{d}\big(E[f^2]E[f'^2] + E[ff']^2\big)
+
+        The second part is that of different samples' inputs beside the coordinates [firststep, second step, eq. 12].
+        """
+        known = self.coordinates.shape[1]
+        x, f = self.coordinates @ vectors[:known], self.scatter @ vectors[known:]
+        products = x[:, own, None] * f + x * f[:, own, None] + sizes.step_ratio * f[:, own, None] * f
+        same = self.shares @ products**2 - (self.shares @ products) ** 2
+        square = self.shares @ f**2
+        others = square[own] * square + (self.shares @ (f[:, own, None] * f)) ** 2
+        return np.asarray(same / sizes.n_step_samples + sizes.step_ratio**2 / sizes.dim * others)
+
+
+@lru_cache(maxsize=64)
+def later_points(
+    problem: Problem, sizes: Sizes, step_size: float, rest: str, readouts: Readouts
+) -> LaterPoints:
+    """Samples of a second step after a first of this size, as n0 of them contain labels."""
+    first, gradient = after_first(problem, sizes, step_size, rest, readouts)
+    beside = first.asides.shape[2]
     known = beside - int(problem.output_law.order_one)
-    reach, count = reach_of(samples), problem.teacher.directions
+    reach, count = reach_of(sizes.n_step_samples), problem.teacher.directions
     noisy = problem.noise_variance > 0 or problem.output_law.order_one
     rules = [normal_points(reach, LABEL_NODES[count])] * (1 + known)
     rules += [normal_points(reach, NOISE_NODES[count]) if noisy else (np.zeros(1), np.ones(1))]
@@ -255,4 +287,14 @@ def _points_of(problem: Problem, samples: int, beside: int) -> _Points:
     shares = np.prod(np.meshgrid(*[mass for _, mass in rules], indexing="ij"), axis=0).ravel()
     coordinates = np.zeros((shares.size, 1 + beside))
     coordinates[:, : 1 + known] = np.stack([grid.ravel() for grid in grids[:-1]], axis=1)
-    return _Points(coordinates, grids[-1].ravel(), shares)
+    z, noise = coordinates[:, 0], grids[-1].ravel()
+    t = z[:, None] * first.cosines[0, :, 0] + coordinates[:, 1:] @ first.asides[0].T
+    signal = np.asarray(problem.teacher.at(t))
+    grid = np.linspace(-REACH, REACH, TABLE)
+    shown = gradient.scatter.T @ slopes_after(problem, first, grid)[0]
+    shown = shown / (gradient.scatter**2).sum(axis=0)[:, None]
+    outputs = output_after(problem, sizes, first, (readouts.u, readouts.weights), grid)
+    output, scattered, *rows = (np.interp(z, grid, row) for row in (*outputs, *shown))
+    residual = signal - output + np.sqrt(problem.noise_variance + scattered) * noise
+    scatter = residual[:, None] * np.stack(rows, axis=1)
+    return LaterPoints(coordinates, signal, noise, residual, scatter, shares)

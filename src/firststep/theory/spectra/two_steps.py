@@ -22,10 +22,10 @@ from firststep.setting.doors import door
 from firststep.theory.coefficients import Resolution, Values, readout_rule
 from firststep.theory.label_law import label_parts
 from firststep.theory.second_step import SAMPLE_NODES, Readouts, after_first, isotropic_law
-from firststep.theory.spectra.bulk import ASIDE, NEAREST, TIGHT, UNLIKELY, Bulk, between
+from firststep.theory.spectra.bulk import ASIDE, NEAREST, TIGHT, Bulk, between
 from firststep.theory.spectra.weight_bulk import WeightBulk
 from firststep.theory.step_law import StepLaw
-from firststep.theory.turns import no_turn, turn_law, turn_samples
+from firststep.theory.turns import later_points, no_turn, turn_law, turn_samples
 
 # Nodes of the law of both turns, and distance of those of a Gaussian readout, at first and at most.
 RESOLUTION, MOST_LEVELS, LEAST_SPACING = Resolution(1, 0.3, 16), 48, 0.1
@@ -35,6 +35,8 @@ SPECIAL_LEVELS = 12
 HIDDEN_POINTS = 24
 # Outliers this far beyond the bulk, in units of its edge, are clear of it.
 CLEAR = 1.1
+# Readouts that are less than this many neurons, with all beyond them, are one with the next.
+HALF = 0.5
 # Terms of the second step's slope in powers of z that are counted.
 MOST_TERMS = 8
 
@@ -83,6 +85,26 @@ def rows_after(
     return Rows(curve, np.zeros((len(u), count, count)), typical, teacher, first)
 
 
+def contained(u: Array, weights: Array, width: int) -> tuple[Array, Array]:
+    """Nodes of U as so many neurons contain it: in each tail what is less than one neuron is one value.
+
+    A node that stands for a small part of a neuron would make a band beyond the bulk in which no eigenvalue is.
+
+    Examples
+    --------
+    >>> u, weights, _ = readout_rule(Problem("relu", "h1").readout_law, 0.3, 0)
+    >>> nodes, shares = contained(u, weights, 1000)
+    >>> print(f"{u.max():.2f} {nodes.max():.2f} {1000 * shares[-1]:.2f} {shares @ nodes**2:.6f}")
+    6.90 3.16 1.00 1.000000
+    """
+    beyond = np.minimum(np.cumsum(weights), np.cumsum(weights[::-1])[::-1])
+    kept = beyond * width >= HALF
+    first, last = np.flatnonzero(kept)[[0, -1]]
+    group = np.clip(np.arange(len(u)), first, last) - first
+    shares = np.bincount(group, weights)
+    return np.copysign(np.sqrt(np.bincount(group, weights * u**2) / shares), u[kept]), shares
+
+
 def check_steps(problem: Problem, sizes: Sizes, steps: int, of: str, rest: str) -> None:
     """Refuse spectra after so many steps that are not derived, in words."""
     isotropic = problem.covariance(sizes.dim).isotropic
@@ -126,8 +148,7 @@ class TwoStepWeights(WeightBulk):
         self.problem, self.sizes, self.step_size, self.rest = problem, sizes, steps[0], rest
         self.steps, self.resolution = steps, resolution
         u, u_weights, _ = readout_rule(problem.readout_law, resolution.readout_spacing, 0)
-        keep = u_weights * sizes.width > UNLIKELY
-        self.u, self.u_weights = u[keep], u_weights[keep] / u_weights[keep].sum()
+        self.u, self.u_weights = contained(u, u_weights, sizes.width)
         self.aspect = sizes.width / sizes.dim
         self.atom = max(0.0, 1 - sizes.dim / sizes.width)
         self._set_rows()
@@ -185,10 +206,12 @@ class TwoStepWeights(WeightBulk):
         near = edge * (1 + NEAREST)
         beyond = self.approached(np.array([near])).merged(scan.take(scan.x > near))
 
-        def system(x: float) -> Values:
+        def solved(x: float) -> Values:
             at = np.array([x])
-            values = self.solve(self.ridge(at, ASIDE), between(beyond.x, beyond.values, at), TIGHT)
-            return np.asarray(self.system(-self.ridge(at, ASIDE), values)[0])
+            return self.solve(self.ridge(at, ASIDE), between(beyond.x, beyond.values, at), TIGHT)
+
+        def system(x: float) -> Values:
+            return np.asarray(self.system(-self.ridge(np.array([x]), ASIDE), solved(x))[0])
 
         def level(x: float, rank: int) -> float:
             return float(np.linalg.eigvalsh(system(x).real)[-1 - rank])
@@ -199,18 +222,56 @@ class TwoStepWeights(WeightBulk):
             matrix = system(x)
             vector = np.linalg.eigh(matrix.real)[1][:, -1 - rank]
             # Just above the axis the imaginary part is the derivative times the distance.
-            slope = -float(vector @ matrix.imag @ vector) / (ASIDE * self.mean)
+            falling = -matrix.imag / (ASIDE * self.mean)
+            slope = float(vector @ falling @ vector)
             # Where it grows, an eigenvalue of a single large label passes by.
             if slope <= 0:
                 continue
-            found.append(Outlier(x, math.sqrt(x), self._shares(vector, slope), x / edge))
+            place = max(edge, x + self._pushed(np.array([x]), solved(x), falling))
+            found.append(Outlier(place, math.sqrt(place), self._shares(vector, slope), place / edge))
         return tuple(found)
+
+    def _pushed(self, x: Array, values: Values, falling: Array) -> float:
+        r"""How far others push the outlier at x because readouts and labels fluctuate; `falling` is -dS/dx there.
+
+        With :math:`S = P - T`, :math:`P = N E_U[qq^\top/(1+e)]`, it is where :math:`T^{-1/2}PT^{-1/2}` has the
+        eigenvalue :math:`\kappa_r = 1`. In second order the others, with vectors c_k, move that by
+
+        .. math:: \sum_{k\ne r}\frac{\delta_k^2}{1 - \kappa_k}, \qquad \delta_k^2
+            = N\,\mathrm{Var}_U\Big[\frac{(q\cdot b_r)(q\cdot b_k)}{1+e}\Big] + \kappa_k\,\mathrm{Var}\langle c_r, c_k\rangle,
+            \qquad b = T^{-1/2}c
+
+        and levels that come close do not cross [firststep, second step, eq. 12].
+        """
+        if not min(self.steps) > 0:
+            return 0.0
+        mass = self.u_weights * self._inverse(values)[0].real
+        size, axes = np.linalg.eigh(-self.typical_part(-self.ridge(x, ASIDE), values)[0].real)
+        # Beside a direction in which a single large label's eigenvalue is larger still.
+        size, axes = size[size > 0], axes[:, size > 0]
+        root = (axes / np.sqrt(size)) @ axes.T
+        curve = self.rows.curve @ root
+        kappa, vectors = np.linalg.eigh(float(self.sizes.width) * (mass * curve.T) @ curve)
+        own = int(np.abs(kappa - 1).argmin())
+        seen = curve @ vectors
+        products = (mass / self.u_weights)[:, None] * seen[:, own, None] * seen
+        by_neuron = self.u_weights @ products**2 - (self.u_weights @ products) ** 2
+        readouts = Readouts(self.u, self.u_weights)
+        points = later_points(self.problem, self.sizes, self.steps[0], self.rest, readouts)
+        by_sample = points.spread(self.sizes, vectors, own)
+        square = float(self.sizes.width) * by_neuron + np.maximum(kappa, 0.0) * by_sample
+        apart = np.delete(1 - kappa, own)
+        # The levels of two by two.
+        moved = np.copysign(np.hypot(apart / 2, np.sqrt(np.delete(square, own))), apart) - apart / 2
+        slope = float(vectors[:, own] @ root @ falling @ root @ vectors[:, own])
+        return float(moved.sum()) / slope
 
     def leading(self, count: int) -> tuple[Array, int]:
         """What the vectors of the largest eigenvalues have of the teacher's directions, (count, k).
 
-        Outliers first, then the bulk's own (`hidden`); with it the number of clear outliers. Where one has just left
-        the bulk, its own share vanishes in the limit, and at finite size is not below that of the bulk's last.
+        Outliers first, then the bulk's own (`hidden`); with it the number of clear outliers. The own share of one that
+        has just left the bulk vanishes in the limit. At finite size it and that of the bulk's last go over into each
+        other: the root of the sum of their squares is within two standard errors of drawn networks there.
         """
         intervals, scan = self.support(whole=self.in_pieces)
         directions = len(self.rows.teacher)
@@ -220,7 +281,7 @@ class TwoStepWeights(WeightBulk):
         for rank, outlier in enumerate(above):
             found[rank] = [outlier.overlaps[name] for name in names]
         clear = sum(outlier.eigenvalue > CLEAR * intervals[-1][1] for outlier in above)
-        found[clear:] = np.maximum(found[clear:], self.hidden(intervals, scan, count - clear))
+        found[clear:] = np.hypot(found[clear:], self.hidden(intervals, scan, count - clear))
         return found, clear
 
     def hidden(self, intervals: Sequence[tuple[float, float]], scan: Bulk, count: int) -> Array:
