@@ -126,7 +126,8 @@ def _overlaps(problem: Problem, sizes: Sizes, taken: list[Array], rest: str) -> 
             found[i] = bars[i] = np.nan
             continue
         spread = np.sqrt(np.clip(found[i] * (1 - found[i]), 0.0, None) / float(sizes.dim))
-        bars[i] = BAR_OVERLAP * spread + found[i] * (np.arange(2) >= outside)[:, None]
+        # What a vector has along a direction that it has nothing of in the limit is of the order 1/d.
+        bars[i] = 1 / sizes.dim + BAR_OVERLAP * spread + found[i] * (np.arange(2) >= outside)[:, None]
         bulk.neighbour, before = None, bulk
     names = {f"top{rank + 1}_t{a + 1}": (rank, a) for rank in range(2) for a in range(directions)}
     values = {name: found[:, rank, a, None] for name, (rank, a) in names.items()}

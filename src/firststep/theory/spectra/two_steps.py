@@ -35,6 +35,9 @@ SPECIAL_LEVELS = 12
 HIDDEN_POINTS = 24
 # Outliers this far beyond the bulk, in units of its edge, are clear of it.
 CLEAR = 1.1
+# Accuracy of an outlier's place, in units of the edge; strengths of directions, in units of what makes an outlier, that
+# do not push one.
+PLACE, NO_PUSH = 1e-8, 1e-6
 # Readouts that are less than this many neurons, with all beyond them, are one with the next.
 HALF = 0.5
 # Terms of the second step's slope in powers of z that are counted.
@@ -95,7 +98,7 @@ def contained(u: Array, weights: Array, width: int) -> tuple[Array, Array]:
     >>> u, weights, _ = readout_rule(Problem("relu", "h1").readout_law, 0.3, 0)
     >>> nodes, shares = contained(u, weights, 1000)
     >>> print(f"{u.max():.2f} {nodes.max():.2f} {1000 * shares[-1]:.2f} {shares @ nodes**2:.6f}")
-    6.90 3.16 1.00 1.000000
+    6.60 3.46 0.78 1.000000
     """
     beyond = np.minimum(np.cumsum(weights), np.cumsum(weights[::-1])[::-1])
     kept = beyond * width >= HALF
@@ -210,16 +213,17 @@ class TwoStepWeights(WeightBulk):
             at = np.array([x])
             return self.solve(self.ridge(at, ASIDE), between(beyond.x, beyond.values, at), TIGHT)
 
-        def system(x: float) -> Values:
-            return np.asarray(self.system(-self.ridge(np.array([x]), ASIDE), solved(x))[0])
+        def system(x: float, values: Values) -> Values:
+            return np.asarray(self.system(-self.ridge(np.array([x]), ASIDE), values)[0])
 
         def level(x: float, rank: int) -> float:
-            return float(np.linalg.eigvalsh(system(x).real)[-1 - rank])
+            return float(np.linalg.eigvalsh(system(x, solved(x)).real)[-1 - rank])
 
         found = []
-        for rank in range(int((np.linalg.eigvalsh(system(near).real) > 0).sum())):
-            x = float(brentq(level, near, top, args=(rank,), xtol=1e-10 * edge))
-            matrix = system(x)
+        for rank in range(int((np.linalg.eigvalsh(system(near, solved(near)).real) > 0).sum())):
+            x = float(brentq(level, near, top, args=(rank,), xtol=PLACE * edge))
+            values = solved(x)
+            matrix = system(x, values)
             vector = np.linalg.eigh(matrix.real)[1][:, -1 - rank]
             # Just above the axis the imaginary part is the derivative times the distance.
             falling = -matrix.imag / (ASIDE * self.mean)
@@ -227,7 +231,7 @@ class TwoStepWeights(WeightBulk):
             # Where it grows, an eigenvalue of a single large label passes by.
             if slope <= 0:
                 continue
-            place = max(edge, x + self._pushed(np.array([x]), solved(x), falling))
+            place = max(edge, x + self._pushed(np.array([x]), values, falling))
             found.append(Outlier(place, math.sqrt(place), self._shares(vector, slope), place / edge))
         return tuple(found)
 
@@ -252,14 +256,16 @@ class TwoStepWeights(WeightBulk):
         root = (axes / np.sqrt(size)) @ axes.T
         curve = self.rows.curve @ root
         kappa, vectors = np.linalg.eigh(float(self.sizes.width) * (mass * curve.T) @ curve)
-        own = int(np.abs(kappa - 1).argmin())
+        # Those without a part in the curve are the bulk, which does not push.
+        own, kept = int(np.abs(kappa - 1).argmin()), kappa > NO_PUSH
+        own, kappa, vectors = int(kept[:own].sum()), kappa[kept], vectors[:, kept]
         seen = curve @ vectors
         products = (mass / self.u_weights)[:, None] * seen[:, own, None] * seen
         by_neuron = self.u_weights @ products**2 - (self.u_weights @ products) ** 2
         readouts = Readouts(self.u, self.u_weights)
         points = later_points(self.problem, self.sizes, self.steps[0], self.rest, readouts)
         by_sample = points.spread(self.sizes, vectors, own)
-        square = float(self.sizes.width) * by_neuron + np.maximum(kappa, 0.0) * by_sample
+        square = float(self.sizes.width) * by_neuron + kappa * by_sample
         apart = np.delete(1 - kappa, own)
         # The levels of two by two.
         moved = np.copysign(np.hypot(apart / 2, np.sqrt(np.delete(square, own))), apart) - apart / 2
