@@ -26,18 +26,26 @@ from firststep.theory.learned import learned_shares
 from firststep.theory.lengths import LARGEST_SHARE
 from firststep.theory.rest import RestLaw
 from firststep.theory.sectors import highest_degree, thinned
-from firststep.theory.step_law import SHORTEST_ROW, StepLaw, beyond_spike, output_of
+from firststep.theory.step_law import (
+    SHORTEST_ROW,
+    StepLaw,
+    beyond_spike,
+    kept_positive,
+    output_of,
+    seen_at_least,
+    unlearned_length,
+)
 
 # Share of a row's squared norm from which on a direction is loud, where that of the next one is at most so large, and
 # whatever that is.
-LOUD, NEXT, LOUDER = 0.01, 0.01, LARGEST_SHARE
+LOUD, NEXT, LOUDER = 0.01, 0.01, 0.065
 # Nodes of xi, of a neuron's own noise along l, and of the step's noise there, where it is not small against the signal
 # by this factor.
 OWN_NODES, NOISE_NODES, DRAW_NODES, CERTAIN = 3, 2, 4, 0.1
 # Nodes of l, and of g, in averages over the step's sample.
 SAMPLE_NODES, SLOPE_NODES = 60, 60
 # Degrees that have a sector of their own, and the size below which functions of both coordinates are left out.
-HIGHEST, NEGLIGIBLE = 2, 1e-5
+HIGHEST, NEGLIGIBLE = 2, 1e-3
 # Levels of the other eigenvalues.
 LEVELS = 10
 # Hermite degrees of the fitted function that are kept.
@@ -67,9 +75,10 @@ def is_loud(problem: Problem, sizes: Sizes) -> bool:
     if covariance.isotropic or covariance.counts[0] != 1:
         return False
     alone = shares[0] > LOUD and shares[1] < NEXT
-    # With an output of order one, others beside it make the errors come out 2 to 3 % low.
-    loud = alone or (shares[0] > LOUDER and not problem.output_law.order_one)
-    return bool(loud) and problem.teacher.directions == 1
+    # Where readouts have a mean, neurons add up what they see of an input's length, which is known without a loud
+    # direction.
+    louder = LOUDER if problem.readout_law.mean == 0 else LARGEST_SHARE
+    return bool(alone or shares[0] > louder) and problem.teacher.directions == 1
 
 
 @dataclass(frozen=True)
@@ -85,12 +94,14 @@ class _Pull:
         values, shares, weights = grouped(problem.covariance(sizes.dim))
         power = 1.0 if problem.rule.plain else 0.0
         slope = abs(float(np.atleast_1d(problem.teacher.gradient_mean)[0]))
-        unit = abs(float(problem.activation.hermite(2)[1])) / math.sqrt(sizes.width)
+        c1 = float(problem.activation.hermite(2)[1])
+        unit = abs(c1) / math.sqrt(sizes.width)
         scatter = sizes.step_ratio * (problem.label_variance + problem.output_variance(sizes))
         along = unit * values[0] ** power
         others = slope**2 * (weights[1:] @ values[1:] ** (2 * power))
         others += scatter * (shares[1:] @ values[1:] ** (2 * power))
-        signal, noise = slope * math.sqrt(weights[0]), math.sqrt(scatter / sizes.dim)
+        signal = slope * math.sqrt(weights[0])
+        noise = math.sqrt((scatter + problem.output_law.order_one * c1**2 * values[0]) / sizes.dim)
         return cls(along * signal, along * noise, unit * math.sqrt(others))
 
     def nodes(self, step_size: float, draft: bool) -> "_Nodes":
@@ -175,6 +186,8 @@ class LoudGradient:
         Variance of what is different for every neuron along l, in units of 1/n0.
     slope : ndarray
         E B_0.
+    square : ndarray
+        E[B_0 l^2].
     """
 
     along: Array
@@ -183,6 +196,7 @@ class LoudGradient:
     common_loud: Array
     own: Array
     slope: Array
+    square: Array
 
 
 def loud_gradient(
@@ -207,6 +221,7 @@ def loud_gradient(
         common_loud=slope @ loud / math.sqrt(loud.sum()),
         own=squared @ loud - (slope @ loud) ** 2 / loud.sum(),
         slope=slope @ mass,
+        square=slope @ (mass * nodes**2),
     )
 
 
@@ -238,26 +253,41 @@ class _Step:
         scale = self.step_size**2 / self.sizes.width * self.sizes.step_ratio * self.moments.square
         return scale * beyond_spike(self.problem, "structured" if self.structured else "noise")
 
+    def kept(self, nodes: Array, u: Array) -> Array:
+        """What an output of order one leaves of a row along directions with these eigenvalues, (nodes, nu)."""
+        rest = "structured" if self.structured else "noise"
+        lost = self.step_size * unlearned_length(self.problem, self.sizes, rest, u)
+        return np.asarray(1 - np.outer(nodes**self.power, lost))
+
+    @property
+    def spread(self) -> float:
+        """What typical directions gain, in units of U^2 m^(2g)/d."""
+        gained = self.turn**2 * self.sizes.step_ratio * self.moments.square + self.noise
+        return gained * (1 - 1 / self.sizes.dim)
+
     def bent(self, nodes: Array, shorter: Array, u: Array) -> Array:
         """Variance along directions with these eigenvalues, in units of 1/d, (nodes, nu)."""
-        spread = self.turn**2 * self.sizes.step_ratio * self.moments.square + self.noise
-        spread *= 1 - 1 / self.sizes.dim
-        return np.asarray(np.outer(nodes, shorter) + spread * np.outer(nodes ** (2 * self.power), u**2))
+        gained = self.spread * np.outer(nodes ** (2 * self.power), u**2)
+        return np.outer(nodes, shorter) * self.kept(nodes, u) ** 2 + gained
 
     def output_parts(self, nodes: Array, u: Array) -> Array:
         """W0^T a, and what M's scatter makes of it, in typical directions, (1, 2, nodes, nu)."""
         turned = self.turn * math.sqrt(self.sizes.step_ratio * self.moments.square) * u
-        plain = np.broadcast_to(np.sqrt(nodes)[:, None], (len(nodes), len(u)))
+        plain = np.sqrt(nodes)[:, None] * self.kept(nodes, u)
         return np.stack([plain, np.outer(nodes**self.power, turned)])[None]
 
-    def covariance(self, profiles: Profiles, vectors: Array, u: Array, loud: float) -> Array:
-        """Of the rows' random part along l and these vectors, (nu, 1 + p, 1 + p); `loud` is m^g cos(l, theta)."""
+    def moved(self, profiles: Profiles, vectors: Array, u: Array, loud: float) -> Array:
+        """What M and the remainder do between l and these vectors that typical directions do not know.
+
+        (nu, 1 + p, 1 + p); `loud` is m^g cos(l, theta).
+        """
         moments, power, k_u = self.moments, self.power, (self.turn * u)[:, None, None]
         lifted = vectors * profiles.values**power
         plain, linear, quadratic = turned_covariance(profiles, moments, vectors, power)
         found = np.zeros((len(u), 1 + len(vectors), 1 + len(vectors)))
-        found[:, 1:, 1:] = plain + k_u * linear + k_u**2 * quadratic
-        found[:, 1:, 1:] += (self.noise * u**2)[:, None, None] * loud_covariance(profiles, moments, lifted)
+        found[:, 1:, 1:] = k_u * linear + k_u**2 * quadratic
+        louder = self.noise * loud_covariance(profiles, moments, lifted)
+        found[:, 1:, 1:] += (u**2)[:, None, None] * (louder - self.spread * profiles.gram(lifted, lifted))
         # What a row has beside l turns it towards l, too.
         right = profiles.seen(vectors)
         towards = loud * moments.first[0] @ right.T
@@ -299,6 +329,41 @@ def _shared_beside(
     return np.stack(parts), np.stack([step.step_size * amount for amount in amounts[:3]] + amounts[3:])
 
 
+def _kept(stretch: Array, special: Array, extra: Array) -> Array:
+    """`kept_positive` beside l, and with l as much in common as both then have, (nu, 1 + p, 1 + p)."""
+    levels = stretch[None], special[None, :, 1:]
+    beside = kept_positive(*levels, extra[None, :, 1:, 1:])[0]
+    common, own = extra[:, 0, 1:], extra[:, 0, 0]
+    whole = np.linalg.pinv(seen_at_least(*levels)[0], hermitian=True) + beside
+    most = np.einsum("ua,uac,uc->u", common, np.linalg.pinv(whole, hermitian=True), common)
+    common = common * np.sqrt(np.minimum(1.0, own / np.maximum(most, 1e-300)))[:, None]
+    found = extra.copy()
+    found[:, 1:, 1:], found[:, 0, 1:], found[:, 1:, 0] = beside, common, common
+    return found
+
+
+def _drawn(
+    step: _Step, gradient: LoudGradient, loudest: float, u_weights: Array, draw: float
+) -> tuple[float, float]:
+    r"""The step's common noise along l and o_l of an output of order one [firststep, covariance, eq. 12].
+
+    .. math:: o_l = \sqrt{m_l/d}\,\gamma, \qquad
+        o_l\,(1 - \eta m_l^g E[B_0] E[B_0 l^2]) + \eta m_l^g E[B_0 y]\,\omega/\sqrt{n_0}
+
+    is what both add to all neurons along l, for two standard normal numbers gamma and omega. They are found from one,
+    `draw`: what lies at right angles to this sum is left at zero.
+    """
+    problem, sizes = step.problem, step.sizes
+    if not problem.output_law.order_one:
+        return draw, 0.0
+    push, root = step.step_size * loudest**step.power, math.sqrt(loudest / sizes.dim)
+    parts = (gradient.slope, gradient.square, gradient.common_loud)
+    slope, square, common = (float(part @ u_weights) for part in parts)
+    noise, begun = push * common / math.sqrt(sizes.n_step_samples), root * (1 - push * slope * square)
+    whole = math.hypot(noise, begun)
+    return draw * noise / whole, draw * root * begun / whole
+
+
 def loud_step(
     problem: Problem,
     sizes: Sizes,
@@ -318,10 +383,15 @@ def loud_step(
     if problem.output_law.order_one:
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
         squared = np.maximum(squared - u**2 / sizes.width, SHORTEST_ROW**2)
-    component, push = math.sqrt(m[0] / sizes.dim) * xi, step_size * u / math.sqrt(sizes.width)
+    component = math.sqrt(m[0] / sizes.dim) * xi * step.kept(m[:1], u)[0]
+    push = step_size * u / math.sqrt(sizes.width)
     gradient = loud_gradient(problem, sizes, weight, component, np.sqrt(mu @ np.outer(nodes, shorter)))
-    random = draw * gradient.common_loud + fresh * np.sqrt(np.maximum(gradient.own, 0.0))
+    noise, begun = _drawn(step, gradient, float(m[0]), geometry.u_weights, draw)
+    random = noise * gradient.common_loud + fresh * np.sqrt(np.maximum(gradient.own, 0.0))
     along = gradient.along + random / math.sqrt(sizes.n_step_samples)
+    if problem.output_law.order_one:
+        along = along - begun * float(gradient.slope @ geometry.u_weights) * gradient.square
+        component = component + begun * u / math.sqrt(sizes.width)
     parts, by_neuron = _shared_beside(profiles, gradient, step, weight, geometry.u_weights)
     gram, mean = profiles.gram(parts, parts), by_neuron @ geometry.u_weights
     length = math.sqrt(max(float(mean @ gram @ mean), 1e-300))
@@ -332,8 +402,8 @@ def loud_step(
     special = (vectors * np.sqrt(profiles.masses)).transpose(1, 2, 0).reshape(-1, len(vectors))
     special = np.pad(special, ((0, 0), (1, 0)))
     special_stretch = step.bent(np.tile(m, len(profiles.masses)), shorter, u) / squared
-    whole = step.covariance(profiles, vectors, u, m[0] ** power * math.sqrt(weight))
-    extra = whole / squared[:, None, None] - np.einsum("lu,la,lc->uac", special_stretch, special, special)
+    moved = step.moved(profiles, vectors, u, m[0] ** power * math.sqrt(weight))
+    extra = _kept(special_stretch, special, moved / squared[:, None, None])
     overlaps = np.append([math.sqrt(weight)], profiles.gram(profiles.known, vectors)[0])
     size, nu = extra.shape[1], len(u)
     return StepLaw(
@@ -423,15 +493,16 @@ def _averaged(
         draws, weights = draws[draws > 0], 2 * weights[draws > 0]
     found: dict[str, Array] = {}
     for i, step in enumerate(steps):
-        # Without a step the initial output plays no part.
+        # Without a step the initial output plays no part, and no draw does.
         here = problem if step > 0 else problem.without_step()
         geometry, *own = loud_geometry(here, sizes, rest, pull.nodes(float(step), draft))
-        for draw, weight in zip(draws, weights, strict=True):
+        # One draw begins where the one before ended.
+        start, rounds = first_guess(geometry, ridges), 8
+        for draw, weight in zip(draws, weights, strict=True) if step > 0 else [(0.0, 1.0)]:
             law = loud_step(here, sizes, float(step), float(draw), geometry, (own[0], own[1]))
             tables = tables_from(geometry, law).repeat(len(ridges))
-            start = first_guess(geometry, ridges)
-            values = reached_points(geometry, tables, ridges, start, RESIDUAL, 8).value
-            answer = answer_at(geometry, tables, values)
+            start, rounds = reached_points(geometry, tables, ridges, start, RESIDUAL, rounds).value, 1
+            answer = answer_at(geometry, tables, start)
             numbers = errors_at(answer, ridges) | learned_shares(problem, geometry, tables, answer)
             numbers["along"] = _along_teacher(geometry, tables, answer)
             for name, row in numbers.items():

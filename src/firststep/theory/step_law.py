@@ -577,13 +577,11 @@ def general_step(
     length, vectors, special = _frame(push)
     plain, linear, quadratic = _by_length(rows, vectors)
     inside = (..., slice(-1), slice(-1))
-    k_u, squared = (push.turn * u)[..., None, None], push.noise * u**2
+    k_u = (push.turn * u)[..., None, None]
     kept = (1 - push.shorter)[..., None, None]
-    whole = (kept**2 * plain + kept * k_u * linear + k_u**2 * quadratic)[inside] + squared[
-        ..., None, None
-    ] * _louder(push, vectors)
+    moved = (kept * k_u * linear + k_u**2 * quadratic)[inside] + _louder(push, vectors, u)
     special_stretch = rows.stretch(np.tile(m, len(push.profiles.masses)))
-    smooth = np.einsum("blu,bla,blc->buac", special_stretch, special, special)
+    moved = kept_positive(special_stretch, special, moved / (1 + excess)[..., None, None])
     overlaps = push.profiles.gram(push.profiles.known[: problem.teacher.directions], vectors)
     along = push.profiles.gram(push.direction[None], vectors)[:, 0]
     squared_slope, radial = radial_parts(problem, rest)
@@ -597,13 +595,13 @@ def general_step(
     return StepLaw(
         shared=((length[:, None] + push.steeper * along[:, :1]) / root * u)[..., None],
         excess=excess,
-        noise=squared,
+        noise=push.noise * u**2,
         turn=turn,
         law=law,
         stretch=lambda nodes, share: rows.stretch(nodes),
         special_stretch=special_stretch,
         special_vectors=special,
-        special_extra=(rest == "structured") * (whole / (1 + excess)[..., None, None] - smooth),
+        special_extra=(rest == "structured") * moved,
         cosines=overlaps[..., :1],
         asides=overlaps[..., 1:],
         output_turn=_output_turn(push, vectors, np.outer(turn, u)) if problem.output_law.order_one else None,
@@ -622,6 +620,34 @@ def general_step(
     )
 
 
+# Of what rows have in special directions, in the harmonic mean over the levels, M leaves at least so much.
+LEAST_LEFT = 0.1
+
+
+def seen_at_least(stretch: Array, vectors: Array) -> Array:
+    r"""Inverse of what a fit has of special directions once it resolves all levels, (S, nu, p, p) [firststep].
+
+    .. math:: H^{-1} = \sum_l \frac{v_l v_l^\top}{c_l}
+
+    for the variances c_l, (S, L, nu), and vectors v_l, (S, L, p), of the levels: H is a harmonic mean.
+    """
+    return np.asarray(np.einsum("blu,bla,blc->buac", 1 / stretch, vectors, vectors))
+
+
+def kept_positive(stretch: Array, vectors: Array, extra: Array) -> Array:
+    r"""What M does in special directions, as far as it leaves the rows something there [firststep, covariance, eq. 11].
+
+    .. math:: f C', \quad f \text{ the largest number up to one with } f C' \ge -0.9\, H
+
+    for C' = `extra`, (S, nu, p, p), and H of `seen_at_least`.
+    """
+    values, axes = np.linalg.eigh(seen_at_least(stretch, vectors))
+    root = (axes * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ axes.swapaxes(2, 3)
+    lowest = np.linalg.eigvalsh(root @ extra @ root)[..., 0]
+    factor = np.minimum(1.0, (1 - LEAST_LEFT) / np.maximum(-lowest, 1e-300))
+    return np.asarray(extra * factor[..., None, None])
+
+
 def _frame(push: _Push) -> tuple[Array, Array, Array]:
     """|v|, (S,), the special directions, (S, p, G, levels), and their law at the levels, (S, G levels, p)."""
     profiles = push.profiles
@@ -634,9 +660,12 @@ def _frame(push: _Push) -> tuple[Array, Array, Array]:
     return length, vectors, special.reshape(len(length), -1, vectors.shape[1])
 
 
-def _louder(push: _Push, vectors: Array) -> Array:
-    """Covariance of the remainder in the special directions, (S, 1, p, p)."""
-    return loud_covariance(push.profiles, push.moments, vectors * push.profiles.values**push.power)[:, None]
+def _louder(push: _Push, vectors: Array, u: Array) -> Array:
+    """What the remainder has in the special directions, less what typical directions gain there, (S, nu, p, p)."""
+    lifted = vectors * push.profiles.values**push.power
+    louder = loud_covariance(push.profiles, push.moments, lifted)[:, None]
+    gained = push.spread[..., None, None] * push.profiles.gram(lifted, lifted)[:, None]
+    return np.asarray((u**2)[:, None, None] * (push.noise[..., None, None] * louder - gained))
 
 
 def _by_length(rows: _Rows, vectors: Array) -> tuple[Array, Array, Array]:
