@@ -45,6 +45,7 @@ DEVELOPMENT = {(kind, 1) for kind in KINDS} | {
     ("single", 4),
     ("covariance", 2),
     ("covariance", 3),
+    ("covariance", 4),
     ("steps", 2),
     ("steps", 3),
 }

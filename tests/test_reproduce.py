@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -178,6 +179,43 @@ def test_a_theory_is_not_asked_for_what_is_not_swept() -> None:
     experiment = parse(text)
     with pytest.raises(ExperimentError, match="next_step_size is not swept over"):
         theory_points(experiment, experiment.theory[0])
+
+
+def mixture_errors(activation: str, draws: int, test_samples: int) -> tuple[float, float]:
+    """Mean squared error of untrained networks on the published mixture, and the scatter of 1000 test samples."""
+    rng, size, means, ratios = np.random.default_rng(161), 1000, [], []
+    response = {
+        "relu": lambda x: np.maximum(x, 0),
+        "tanh": np.tanh,
+        "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    }
+    for _ in range(draws):
+        spikes = np.linalg.qr(rng.standard_normal((size, 2)))[0].T
+        count = size + test_samples
+        inputs = rng.standard_normal((count, size))
+        inputs += rng.standard_normal((count, 1)) * spikes[rng.integers(0, 2, count)]
+        direction = rng.standard_normal(size)
+        labels = np.maximum(inputs @ direction / np.linalg.norm(direction) * math.sqrt(2 / 3), 0)
+        rows = rng.standard_normal((size, size)) / math.sqrt(size + 1)
+        features = response[activation](inputs @ rows.T) / math.sqrt(size)
+        train = features[:size]
+        readout = np.linalg.solve(train.T @ train + 0.1 * np.eye(size), train.T @ labels[:size])
+        squared = (labels[size:] - features[size:] @ readout) ** 2
+        means.append(squared.mean())
+        ratios.append(squared.std() / squared.mean())
+    return float(np.mean(means)), float(np.mean(ratios)) / math.sqrt(1000)
+
+
+def test_the_published_mixture_is_one_draw_of_a_thousand_test_samples() -> None:
+    """Small steps of figure 5c share one sample, whose scatter is larger than their distance from drawn networks."""
+    for activation, distance in (("relu", 0.006), ("sigmoid", 0.051)):
+        mean, scatter = mixture_errors(activation, 2, 5000)
+        assert distance < scatter < 0.08
+        rows = [r for r in published_values("ku_mixture") if r["activation"] == activation]
+        values = np.array([float(r["test_mse"]) for r in rows if float(r["step_size"]) < 1])
+        # Between points of one sample there is hardly any.
+        assert np.std(values) < 0.01 * values.mean()
+        assert abs(values.mean() / mean - 1) < 2 * scatter
 
 
 def test_published_tables_say_where_they_come_from() -> None:
