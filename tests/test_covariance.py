@@ -17,6 +17,7 @@ from firststep.theory.step_law import (
     kept_positive,
     profiles_of,
     seen_at_least,
+    unlearned_along,
     unlearned_length,
 )
 
@@ -81,16 +82,37 @@ def test_a_row_of_an_output_of_order_one_loses_most_along_loud_directions():
     law = general_step(problem, sizes, steps, "structured", u, bulk_law(problem, sizes, "structured", 5))
     moments = profiles_of(problem, sizes)[1]
     values = grouped(problem.covariance(sizes.dim))[0]
-    lost = 1.5 * unlearned_length(problem, sizes, "structured", u)[1]
-    assert lost * values[0] > 0.1
+    lost = 1.5 * unlearned_along(problem, sizes, "structured", u, values)[:, 1]
+    assert lost[0] > 0.1
     vectors = law.special_vectors[0]
-    m = np.tile(values, len(vectors) // len(values))
-    wanted = (vectors.T * (m * (1 - lost * m) ** 2)) @ vectors
+    m, kept = (np.tile(row, len(vectors) // len(values)) for row in (values, 1 - lost))
+    wanted = (vectors.T * (m * kept**2)) @ vectors
     # What is left is the remainder's: no more than its variance along the loudest direction times that of labels.
     scale = law.noise[0, 1] * (vectors.T * m**2) @ vectors * moments.second[-1, -1] / moments.square**2
     left = law.special_covariance[0, 1] * (1 + law.excess[0, 1]) - wanted
     assert np.all(np.linalg.eigvalsh(left) > -1e-9)
     assert np.all(np.linalg.eigvalsh(scale - left) > -1e-9)
+
+
+def test_what_the_others_output_takes_off_a_row():
+    # The second degree of a constant readout's output in minus the gradient, E sum_k a_k sigma(w_k.x) sigma'(w.x) x.
+    rng, dim, width = np.random.default_rng(3), 40, 40_000
+    problem = Problem(
+        "h1 + 0.4*h2 + 0.2*h4", "h1", readout="constant", initial_output="order_one", inputs="power(0.6)"
+    )
+    sizes, m, u = Sizes(100, dim, width), problem.covariance(dim).eigenvalues(), np.ones(1)
+    c = problem.activation.hermite(5)
+    rows = rng.standard_normal((width, dim)) * np.sqrt(m / dim)
+    row, second = rows[0], rows.T @ rows / width
+    pulled = m * (4 * c[2] ** 2 * second @ row + 24 * c[2] * c[4] * (row @ second @ row) * row)
+    # Of other rows' part alone, whose mean square length is that of the spectrum.
+    found = unlearned_along(problem, sizes, "structured", u, m)[:, 0]
+    itself = unlearned_along(problem.replaced(readout="gaussian"), sizes, "structured", u, m)[:, 0]
+    lengthened = 24 * c[2] * c[4] * (row @ second @ row - (m**2).mean() / dim) * m
+    assert np.allclose((pulled / row - lengthened)[:8], (found - itself)[:8], rtol=0.1)
+    plain = problem.replaced(inputs="isotropic")
+    known = unlearned_length(plain, sizes, "structured", u)
+    assert unlearned_along(plain, sizes, "structured", u, np.ones(1))[0] == pytest.approx(known, rel=1e-13)
 
 
 def test_what_m_takes_leaves_the_rows_something():

@@ -33,7 +33,7 @@ from firststep.theory.step_law import (
     kept_positive,
     output_of,
     seen_at_least,
-    unlearned_length,
+    unlearned_along,
 )
 
 # Share of a row's squared norm from which on a direction is loud, where that of the next one is at most so large, and
@@ -256,8 +256,7 @@ class _Step:
     def kept(self, nodes: Array, u: Array) -> Array:
         """What an output of order one leaves of a row along directions with these eigenvalues, (nodes, nu)."""
         rest = "structured" if self.structured else "noise"
-        lost = self.step_size * unlearned_length(self.problem, self.sizes, rest, u)
-        return np.asarray(1 - np.outer(nodes**self.power, lost))
+        return 1 - self.step_size * unlearned_along(self.problem, self.sizes, rest, u, nodes)
 
     @property
     def spread(self) -> float:
@@ -463,9 +462,10 @@ def solve(
     for name in ("train", "test"):
         values[f"{name}_gain"] = still[f"{name}_error"] - values[f"{name}_error"]
     steep = np.asarray(step_sizes) * math.hypot(pull.signal, pull.noise)
-    known = size_variance(sizes, HIGHEST) + BAR_LOUD**2 + (BAR_OTHERS * _next_share(problem, sizes)) ** 2
+    others = np.array([_next_share(problem, sizes, float(step)) for step in step_sizes])
+    known = size_variance(sizes, HIGHEST) + BAR_LOUD**2 + (BAR_OTHERS * others) ** 2
     small = small_error_variance(problem, sizes, values["test_error"])
-    bars = np.sqrt(known + (BAR_STEEP * steep)[:, None] ** 2 + small)
+    bars = np.sqrt((known + (BAR_STEEP * steep) ** 2)[:, None] + small)
     for name in ("train_error", "test_error"):
         values[f"{name}_bar"] = bars * values[name]
     learned = values.pop("along")
@@ -474,11 +474,15 @@ def solve(
     return Outcome(problem, sizes, step_sizes, ridges, "unified", values, notes=notes, details=details)
 
 
-def _next_share(problem: Problem, sizes: Sizes) -> float:
-    """Share of a row's squared norm that lies along the next of single directions."""
+def _next_share(problem: Problem, sizes: Sizes, step_size: float) -> float:
+    """Share of a row's squared norm along the next of single directions, at the start or after the step."""
     covariance = problem.covariance(sizes.dim)
     single = covariance.values[covariance.counts == 1]
-    return float(single[1]) / sizes.dim if len(single) > 1 else 0.0
+    if len(single) < 2:
+        return 0.0
+    u, weights = problem.readout_law.rule(1.0)[:2]
+    kept = _Step(problem, sizes, step_size, structured=True).kept(single[1:2], u)[0] ** 2
+    return float(single[1] * max(kept @ weights, 1.0)) / sizes.dim
 
 
 def _averaged(

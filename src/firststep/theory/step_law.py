@@ -247,6 +247,24 @@ def unlearned_length(problem: Problem, sizes: Sizes, rest: str, u: Array) -> Arr
     return np.asarray(itself * u**2 + others * u)
 
 
+def unlearned_along(problem: Problem, sizes: Sizes, rest: str, u: Array, nodes: Array) -> Array:
+    r"""The same along eigenvectors of a covariance with these eigenvalues, (nodes, nu) [firststep, covariance, eq. 13].
+
+    .. math:: m^g\Big[\frac{U^2}{N}\big(\tfrac12 E[(g^2-1)\sigma^2] - c_1^2\big)
+        + \frac{U\,EU}{d}\,\Big(4c_2^2\,m + 24c_2c_4\int m^2\,\mathrm d\mu\Big)\Big]
+
+    since :math:`\sum_k a_k w_k w_k^\top = \sqrt N\,EU\,S/d` turns a row and lengthens it by :math:`w^\top S w`.
+    """
+    if rest != "structured" or not problem.output_law.order_one:
+        return np.zeros((len(nodes), len(u)))
+    c = problem.activation.hermite(5)
+    itself = (_own_slope(problem.activation) - float(c[1]) ** 2) / sizes.width
+    second = problem.covariance(sizes.dim).moment(2)
+    others = problem.readout_law.mean / sizes.dim * (4 * c[2] ** 2 * nodes + 24 * c[2] * c[4] * second)
+    power = 1.0 if problem.rule.plain else 0.0
+    return np.asarray((nodes**power)[:, None] * (itself * u**2 + np.outer(others, u)))
+
+
 @lru_cache(maxsize=64)
 def _own_slope(activation: Function) -> float:
     """E[g sigma sigma']."""
@@ -462,8 +480,8 @@ class _Push:
         What a neuron's own length adds to c_1 eta.
     turn, noise, spread : ndarray (S, nu)
         k; kappa^2; what typical directions gain, kappa^2 and M's scatter.
-    shorter : ndarray (S, nu)
-        What a row of an output of order one loses of itself, where eigenvalues are one.
+    kept : callable
+        What is left of a row along directions with these eigenvalues, (S, nodes, nu).
     excess : ndarray (S, nu)
         s^2 - 1.
     """
@@ -478,12 +496,8 @@ class _Push:
     turn: Array
     noise: Array
     spread: Array
-    shorter: Array
+    kept: Callable[[Array], Array]
     excess: Array
-
-    def kept(self, nodes: Array) -> Array:
-        """What is left of a row along directions with these eigenvalues, (S, nodes, nu)."""
-        return np.asarray(1 - self.shorter[:, None] * nodes[:, None] ** self.power)
 
 
 def _push_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Array, square: Array) -> _Push:
@@ -508,15 +522,15 @@ def _push_of(problem: Problem, sizes: Sizes, step_sizes: Array, rest: str, u: Ar
     spread = turn**2 * square * sizes.step_ratio * moments.square + noise
     shares = profiles.masses[-1]
     excess = square - 1 + spread * u**2 * float(shares @ m ** (2 * power))
-    shorter = np.outer(step_sizes, unlearned_length(problem, sizes, rest, u))
+
+    def kept(nodes: Array) -> Array:
+        return np.asarray(1 - step_sizes[:, None, None] * unlearned_along(problem, sizes, rest, u, nodes))
+
     if order_one:
-        once, twice = (float(shares @ m ** (1 + times * power)) for times in (1, 2))
-        excess = excess + shorter * (shorter * twice - 2 * once)
+        excess = excess + np.einsum("l,blu->bu", shares * m, kept(m) ** 2 - 1)
         # The component along W0^T a is taken out of the row, whose norm stays what it was.
         excess = np.maximum(excess - u**2 / float(sizes.width), SHORTEST_ROW**2 - 1)
-    return _Push(
-        profiles, moments, power, raw, direction, shared, steeper, turn, noise, spread, shorter, excess
-    )
+    return _Push(profiles, moments, power, raw, direction, shared, steeper, turn, noise, spread, kept, excess)
 
 
 @dataclass(frozen=True)
@@ -578,7 +592,7 @@ def general_step(
     plain, linear, quadratic = _by_length(rows, vectors)
     inside = (..., slice(-1), slice(-1))
     k_u = (push.turn * u)[..., None, None]
-    kept = (1 - push.shorter)[..., None, None]
+    kept = np.einsum("l,blu->bu", push.profiles.masses[-1] * m, push.kept(m))[..., None, None]
     moved = (kept * k_u * linear + k_u**2 * quadratic)[inside] + _louder(push, vectors, u)
     special_stretch = rows.stretch(np.tile(m, len(push.profiles.masses)))
     moved = kept_positive(special_stretch, special, moved / (1 + excess)[..., None, None])
@@ -685,8 +699,9 @@ def _output_turn(push: _Push, vectors: Array, turned: Array) -> Array:
     """k U S^g M S^(1/2) W0^T a, less what the row loses of the latter, in the special directions, (S, p, nu)."""
     moved = vectors * push.profiles.values**push.power
     left = push.profiles.seen(moved) @ push.moments.first @ push.profiles.seen(push.profiles.known[-1])
-    lost = push.profiles.gram(push.profiles.known[-1][None], moved)[..., 0, :]
-    return np.asarray(left[..., None] * turned[:, None] - lost[..., None] * push.shorter[:, None])
+    lost = 1 - push.kept(push.profiles.values)
+    begun = push.profiles.known[-1] * push.profiles.masses
+    return np.asarray(left[..., None] * turned[:, None] - np.einsum("bpgl,gl,blu->bpu", vectors, begun, lost))
 
 
 def _output_parts(push: _Push, nodes: Array, u: Array) -> Array:
