@@ -19,6 +19,7 @@ from scipy.integrate import quad_vec
 from firststep import gaussian
 from firststep.gaussian import (
     Function,
+    averages,
     expectation,
     expressions,
     function,
@@ -1164,3 +1165,16 @@ def test_a_callable_with_a_narrow_bump_is_right_or_refused() -> None:
 )
 def test_what_is_well_behaved_is_not_refused(text: str) -> None:
     assert function(text).second_moment > 0
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "abs"])
+def test_hermite_coefficients_of_a_corner_are_those_of_the_rule(name):
+    rng = np.random.default_rng(3)
+    scale, shift = np.abs(rng.normal(size=200)) + 0.01, 2 * rng.normal(size=200)
+    made = function(name)
+    found = made.gaussian_hermite(scale, shift, 10)
+    rule = averages._hermite_sums(made._shape, scale, shift, 10)
+    assert np.abs(found[1:] - rule[1:]).max() < 1e-9
+    assert np.abs(found[3:]).max() > 0.1
+    # Without a scale, or with none to speak of, only the value is left.
+    assert np.abs(made.gaussian_hermite([0.0, 0.0, 1e-200], [0.0, 1.0, 1.0], 6)[1:]).max() < 1e-100

@@ -28,6 +28,7 @@ from firststep.cli.options import (
     simulation_options,
     theory_option,
     whole_sizes,
+    workers_option,
 )
 from firststep.cli.output import (
     complain,
@@ -115,14 +116,16 @@ def main(ctx: click.Context) -> None:
     examples=(
         "firststep predict --step-exponent 0:0.5:6 --ridge 0.01,0.1",
         'firststep predict --activation tanh --teacher "tanh(2*x)" --noise-std 0.3 --json',
+        "firststep predict --step-exponent 0:0.5:200 --ridge log:1e-3:10:200 --json",
         "firststep predict --n-samples 1e12 --dim 5e11 --width 7.5e11 --plot errors.svg",
     ),
 )
 @problem_options()
 @theory_option("Which theory.")
+@workers_option("Theory", "Processes for a map of many points; the numbers do not depend on it.")
 @output_options(PLOT)
 @RISK
-def predict(theories: tuple[str, ...], **options: Any) -> None:
+def predict(theories: tuple[str, ...], workers: int | None, **options: Any) -> None:
     """Train and test errors from the theory."""
     _keep_to_one_thread()
     output = Output.from_options(options)
@@ -134,8 +137,10 @@ def predict(theories: tuple[str, ...], **options: Any) -> None:
         asked.check_plot(output.plot)
         from firststep.theory import predict as predict_errors
 
-        with waiting(f"{theory} theory", output.quiet):
-            outcome = predict_errors(asked.problem, asked.sizes, theory=theory, **asked.grid)
+        with waiting(f"{theory} theory", output.quiet) as progress:
+            outcome = predict_errors(
+                asked.problem, asked.sizes, theory=theory, workers=workers, progress=progress, **asked.grid
+            )
         show_outcome(asked.shown(outcome), notes, output.as_json)
         if output.plot:
             save(asked.figure([], [theory]), output.plot, notes)

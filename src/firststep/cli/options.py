@@ -301,17 +301,16 @@ def theory_option(help: str) -> Decorator:
     )
 
 
+def workers_option(heading: str, help: str) -> Decorator:
+    """The option for the number of processes."""
+    return option("--workers", heading=heading, type=WHOLE, show_default="one for each core", help=help)
+
+
 SEED = option("--seed", heading="Simulation", default="0", type=WHOLE, help="Same seed, same numbers.")
 simulation_options = together(
     option("--replicas", heading="Simulation", default="8", type=WHOLE, help="Independent draws."),
     SEED,
-    option(
-        "--workers",
-        heading="Simulation",
-        type=WHOLE,
-        show_default="one for each core",
-        help="Processes; the numbers do not depend on it.",
-    ),
+    workers_option("Simulation", "Processes; the numbers do not depend on it."),
     option(
         "--backend",
         heading="Simulation",

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -155,25 +155,30 @@ PATIENCE = 3.0
 
 
 @contextmanager
-def waiting(what: str, quiet: bool = False) -> Iterator[None]:
+def waiting(what: str, quiet: bool = False) -> Iterator[Callable[[int, int], object] | bool]:
     """Say on standard error what is being computed, once it takes more than three seconds.
 
-    On a terminal one line counts the seconds and goes away at the end; elsewhere it is written once.
+    On a terminal one line counts the seconds, with a bar where the function that is handed out has been told how much
+    is done of how much, and goes away at the end; elsewhere it is written once.
     """
     if quiet:
-        yield
+        yield False
         return
     done, terminal, begin = threading.Event(), sys.stderr.isatty(), time.monotonic()
+    share = [0.0]
+
+    def told(parts: int, whole: int) -> None:
+        share[0] = parts / whole
 
     def count() -> None:
         pause, shown = PATIENCE, False
         while not done.wait(pause):
-            seconds = f"{time.monotonic() - begin:.0f} s"
+            seconds = time.monotonic() - begin
             if terminal:
-                click.echo(f"\rcomputing {what}: {seconds} ", err=True, nl=False)
+                click.echo(f"\rcomputing {what}: {_progress(share[0], seconds)}\033[K", err=True, nl=False)
                 pause, shown = 1.0, True
             else:
-                say(f"note: computing {what}, {seconds} so far", err=True)
+                say(f"note: computing {what}, {_progress(share[0], seconds, width=0)} so far", err=True)
                 return
         if shown:
             click.echo("\r\033[K", err=True, nl=False)
@@ -181,10 +186,28 @@ def waiting(what: str, quiet: bool = False) -> Iterator[None]:
     clock = threading.Thread(target=count, daemon=True)
     clock.start()
     try:
-        yield
+        yield told
     finally:
         done.set()
         clock.join()
+
+
+def _progress(share: float, seconds: float, width: int = 24) -> str:
+    """Seconds so far and, where some is known to be done, a bar, its share and what is left.
+
+    Examples
+    --------
+    >>> _progress(0.0, 4.2)
+    '4 s'
+    >>> _progress(0.25, 4.2, width=8)
+    '██░░░░░░ 25 %, 4 s, about 13 s left'
+    """
+    if not share:
+        return f"{seconds:.0f} s"
+    full = round(width * share)
+    bar = "█" * full + "░" * (width - full) + " " * bool(width)
+    left = seconds * (1 / share - 1)
+    return f"{bar}{100 * share:.0f} %, {seconds:.0f} s" + (f", about {left:.0f} s left" if width else "")
 
 
 def _width() -> int | None:

@@ -131,14 +131,18 @@ def gib(count: int) -> str:
 
 
 class Report:
-    """Counts finished replicas and shows them: to a function, on a bar, or not at all."""
+    """Counts finished replicas, or points, and shows them: to a function, on a bar, or not at all."""
 
-    def __init__(self, progress: bool | Callable[[int, int], object] | None, total: int) -> None:
-        self.total, self.done = total, 0
+    def __init__(
+        self, progress: bool | Callable[[int, int], object] | None, total: int, unit: str = "replicas"
+    ) -> None:
+        self.total, self.done, self.unit = total, 0, unit
         self.call = progress if callable(progress) else None
         self.wanted = progress is True or (progress is None and sys.stderr.isatty())
         self.started = time.monotonic()
         self.bar: Any = None
+        # How much a result counts.
+        self.size: Callable[[Any], int] = lambda result: 1
 
     def say(self, message: str) -> None:
         """State something before the run, where the bar would be."""
@@ -163,26 +167,28 @@ class Report:
             except ImportError:
                 self.wanted = False
                 return
-            columns = TextColumn("replicas"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+            columns = TextColumn(self.unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
             self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self.bar.add_task("replicas", total=self.total, completed=self.done)
+            self.bar.add_task(self.unit, total=self.total, completed=self.done)
             self.bar.start()
 
     def counted(self, result: Any) -> Any:
-        """Count one finished replica and pass its result on."""
-        self.done += 1
+        """Count one finished replica, or the points of a part, and pass its result on."""
+        self.done += self.size(result)
         self.tick()
         if self.call is not None:
             self.call(self.done, self.total)
         if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=self.done)
+            self.bar.update(self.bar.task_ids[0], completed=self.done, total=self.total)
         return result
 
 
 @contextmanager
-def reporting(progress: bool | Callable[[int, int], object] | None, total: int) -> Iterator[Report]:
+def reporting(
+    progress: bool | Callable[[int, int], object] | None, total: int, unit: str = "replicas"
+) -> Iterator[Report]:
     """Show the progress while the replicas run, and take the bar away after them."""
-    report = Report(progress, total)
+    report = Report(progress, total, unit)
     try:
         yield report
     finally:
@@ -244,9 +250,9 @@ def run_on_processes(
         return collect(futures, report)
     except BrokenProcessPool:
         raise RuntimeError(
-            f"a worker process died when {report.done} of {report.total} replicas were done, most likely for "
-            f"lack of memory: use fewer than {workers} workers, smaller sizes or dtype='float32'. A script "
-            "that defines its own activation or teacher must call simulate under `if __name__ == '__main__':`"
+            f"a worker process died when {report.done} of {report.total} {report.unit} were done, most likely for "
+            f"lack of memory: use fewer than {workers} workers, smaller sizes or dtype='float32'. A script that "
+            "defines its own activation or teacher must make this call under `if __name__ == '__main__':`"
         ) from None
     except BaseException:
         # Ctrl-C: a running replica may take minutes, so its process is ended rather than waited for.

@@ -20,7 +20,7 @@ from firststep.gaussian.rules import (
     _unit_rule,
     hermite_polynomials,
 )
-from firststep.gaussian.shapes import _Shape
+from firststep.gaussian.shapes import _corner_sums, _Shape
 
 MAX_RULE = 20_000
 
@@ -345,6 +345,13 @@ def _vetted(shape: _Shape, spec: str, suspects: Iterable[float] = ()) -> _Shape:
     return shape
 
 
+def _higher_coefficients(shape: _Shape, scale: Array, shift: Array, count: int) -> Array:
+    """E[h_k(g) f(s g + t)] for k = 3 … count - 1, along a new first axis."""
+    if shape.corner is not None:
+        return shape.corner * _corner_sums(scale, shift, count)[1:]
+    return _hermite_sums(shape, scale, shift, count)[3:]
+
+
 # The rule of `_hermite_sums`: reach in g, spacing of the trapezoid rule, nodes of a panel between kinks.
 _SUM_REACH, _SUM_SPACING, _PANEL = 8.5, 0.17, 40
 
@@ -356,6 +363,7 @@ def _hermite_sums(shape: _Shape, scale: Array, shift: Array, count: int) -> Arra
     block = max(1, _BLOCK // 16)
     line = np.arange(-_SUM_REACH, _SUM_REACH + _SUM_SPACING, _SUM_SPACING)
     table = hermite_polynomials(line, count, normalised=True) * (_density(line) * _SUM_SPACING)
+    base, base_weights = np.polynomial.legendre.leggauss(_PANEL) if shape.kinks else (line, line)
     for start in range(0, flat_s.size, block):
         part = slice(start, start + block)
         s, t = flat_s[part, None], flat_t[part, None]
@@ -366,7 +374,6 @@ def _hermite_sums(shape: _Shape, scale: Array, shift: Array, count: int) -> Arra
         inner = np.clip(np.sort(ends, axis=1), -_SUM_REACH, _SUM_REACH)
         edge = np.full((len(s), 1), _SUM_REACH)
         bounds = np.concatenate([-edge, inner, edge], axis=1)
-        base, base_weights = np.polynomial.legendre.leggauss(_PANEL)
         half = np.diff(bounds, axis=1)[..., None] / 2
         nodes = (half * (base + 1) + bounds[:, :-1, None]).reshape(len(s), -1)
         terms = shape.value(s * nodes + t) * (half * base_weights).reshape(len(s), -1) * _density(nodes)

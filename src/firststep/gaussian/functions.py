@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from firststep.gaussian.averages import (
     _checked_moments,
-    _hermite_sums,
+    _higher_coefficients,
     _Mesh,
     _mesh_coefficients,
     _settled_mesh,
@@ -343,20 +343,25 @@ class Function(Spelled):
 
         .. math:: a_k(s, t) = E[h_k(g)\, f(s g + t)], \qquad k < \text{count}
 
-        The first three are those of :meth:`gaussian_averages`; the others are sums over a rule that is split at the
-        kinks, right to about 1e-9 for functions that vary on the scale of one.
+        The first three are those of :meth:`gaussian_averages`; the others have a closed form for relu, leaky_relu and
+        abs, and are else sums over a rule that is split at the kinks, right to about 1e-9 for functions that vary on
+        the scale of one.
 
         Examples
         --------
         >>> function("relu").gaussian_hermite(1.0, 1.0, 4).round(4).tolist()
         [0.6844, 0.8413, 0.1711, -0.0988]
         """
+        return self.gaussian_expansion(scale, shift, count)[0]
+
+    def gaussian_expansion(self, scale: ArrayLike, shift: ArrayLike, count: int) -> tuple[Array, Array]:
+        """Coefficients as of :meth:`gaussian_hermite`, and E f^2, from one evaluation."""
         s, t = np.broadcast_arrays(np.asarray(scale, dtype=np.float64), np.asarray(shift, dtype=np.float64))
-        m0, m1, _, bend = self.gaussian_averages(s, t)
+        m0, m1, square, bend = self.gaussian_averages(s, t)
         found = [m0, m1, bend / math.sqrt(2)][:count]
         if count > 3:
-            found += list(_hermite_sums(self._shape, s, t, count)[3:])
-        return np.stack(found)
+            found += list(_higher_coefficients(self._shape, s, t, count))
+        return np.stack(found), square
 
     @property
     def has_covariance(self) -> bool:

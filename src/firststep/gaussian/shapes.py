@@ -18,6 +18,7 @@ from firststep.gaussian.rules import (
     Elementwise,
     _density,
     gauss_hermite,
+    hermite_polynomials,
 )
 
 LEAKY_SLOPE = 0.01
@@ -25,6 +26,8 @@ SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 MAX_HERMITE_NAME = 20
 # From this scale on a logistic function is averaged as a step and what lies beside it.
 STEEP = 30.0
+# phi vanishes in double precision from here on.
+_FARTHEST = 39.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class _Shape:
 
     ``moments(s, t)`` are those of Function.gaussian_averages, ``product(v1, cov, v2)`` is E f(x1) f(x2),
     ``coefficients(s, count)`` has rows E[f(s g) h_k(g)], ``polynomial`` holds c_k, ``no_slope`` says why the
-    function cannot be an activation.
+    function cannot be an activation, ``corner`` is the change of slope at 0 of a function without other curvature.
     """
 
     value: Elementwise
@@ -44,6 +47,7 @@ class _Shape:
     coefficients: Callable[[Array, int], Array] | None = None
     polynomial: tuple[float, ...] | None = None
     no_slope: str = ""
+    corner: float | None = None
 
 
 def _ratio(scale: Array, shift: Array) -> Array:
@@ -138,7 +142,21 @@ def _leaky(slope: float) -> _Shape:
         row[1:2] = odd
         return np.asarray(np.multiply.outer(s, row))
 
-    return _Shape(value, derivative, (0.0,), moments, product, coefficients)
+    return _Shape(value, derivative, (0.0,), moments, product, coefficients, corner=1 - slope)
+
+
+def _corner_sums(scale: Array, shift: Array, count: int) -> Array:
+    r"""E[h_k(g) max(s g + t, 0)] for k = 2 … count - 1, by k integrations by parts; along a new first axis.
+
+    .. math:: E[h_k(g)\,(s g + t)_+] = \frac{(-1)^k}{\sqrt{k(k-1)}}\,s\,h_{k-2}(t/s)\,\varphi(t/s)
+    """
+    # Beyond this the density is zero, whatever the polynomials are.
+    ratio = np.clip(_ratio(scale, shift), -_FARTHEST, _FARTHEST)
+    degree = np.arange(2, count).reshape(-1, *[1] * ratio.ndim)
+    signs = np.where(degree % 2, -1.0, 1.0) / np.sqrt(degree * (degree - 1))
+    return np.asarray(
+        hermite_polynomials(ratio, count - 2, normalised=True) * (scale * _density(ratio)) * signs
+    )
 
 
 def _relu2() -> _Shape:

@@ -13,6 +13,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from firststep import arrays as network
 from firststep.arrays import Library, Matrix, host
+from firststep.compute.memory import calm_memory
 from firststep.compute.processes import Blocks
 from firststep.gaussian import Array, Function, MultiFunction, expectation
 from firststep.results import NETWORK, Measured
@@ -30,8 +31,6 @@ ONE_STEP = ("spiked", "gaussian")
 TESTS = ("auto", "population", "sample")
 # Largest l of the spiked approximations F_l.
 SPIKES = 3
-# Bytes below which glibc should keep what is freed.
-LARGE_ARRAY = 2**23
 # Singular vectors of the weights that the extra "directions" looks at.
 TOP = 3
 # Errors of which there are gains.
@@ -79,7 +78,7 @@ def run_replica(
     library = checked_library(backend, device)
     with one_thread(library):
         if blocks is None:
-            _calm_memory()
+            calm_memory()
         draw = Draw(problem, sizes, seed, replica, dtype)
         work = Replica(draw, test, n_test or default_n_test(sizes), blocks, library)
         return work.run(schedule, penalties, names)
@@ -89,16 +88,6 @@ def run_replica(
 def _blas() -> ThreadpoolController:
     # Made once, because finding the libraries takes longer than a small replica.
     return ThreadpoolController()
-
-
-@lru_cache(maxsize=1)
-def _calm_memory() -> None:
-    """Free an array that was never written to, from which glibc learns not to give smaller ones back at once.
-
-    Any freed array of that size would do the same. Small replicas would otherwise spend a fifth of their time on pages
-    that were just given back to the kernel.
-    """
-    np.empty(LARGE_ARRAY, dtype=np.uint8)
 
 
 @contextmanager

@@ -11,8 +11,17 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from firststep.compute.parts import in_parts
 from firststep.results import Outcome
-from firststep.setting import OutsideTheoryWarning, Problem, Sizes, ridges_of, schedule_of, step_sizes_of
+from firststep.setting import (
+    OutsideTheoryWarning,
+    Problem,
+    Sizes,
+    check_whole,
+    ridges_of,
+    schedule_of,
+    step_sizes_of,
+)
 from firststep.setting.doors import check_names, door
 from firststep.theory.limits.bounds import linear_values
 from firststep.theory.limits.weights import step_values
@@ -20,6 +29,8 @@ from firststep.theory.scope import check_ratios, check_scope
 from firststep.theory.sectors import degree_shares
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import ArrayLike
 
 # Each theory with its module: imported by name, because not every prediction needs the heaviest.
@@ -46,6 +57,8 @@ _NAMES = (
     "ridges",
     "theory",
     "baselines",
+    "workers",
+    "progress",
 )
 
 
@@ -53,6 +66,17 @@ _NAMES = (
 def _options_of(theory: str) -> tuple[str, ...]:
     """Names of the options that only this theory takes."""
     return tuple(inspect.signature(import_module(MODULES[theory]).solve).parameters)[4:]
+
+
+def _beyond(sizes: Sizes, step: float) -> tuple[str, ...]:
+    """A sentence on a step that is larger than the weights it changes, where nothing was compared with simulation."""
+    longest = math.sqrt(max(sizes.width, sizes.n_step_samples))
+    if step <= 1.01 * longest:
+        return ()
+    return (
+        f"the step size {step:.4g} is beyond sqrt(N) and sqrt(n0), {longest:.4g}: the theory was not compared with "
+        "simulation there",
+    )
 
 
 @door
@@ -67,6 +91,8 @@ def predict(
     next_step_exponents: ArrayLike | None = None,
     theory: str = "unified",
     baselines: bool = False,
+    workers: int | None = None,
+    progress: bool | Callable[[int, int], object] | None = None,
     **options: Any,
 ) -> Outcome:
     r"""Errors that a theory predicts, for every step size and ridge.
@@ -90,6 +116,12 @@ def predict(
         :math:`\alpha` [Moniri24], or the network without a step, whatever the step sizes [MM22].
     baselines : bool
         Whether to add ridge regression on the inputs, with n and with n0 + n samples.
+    workers : int, optional
+        Processes for the unified theory of a map: by default all cores from some thousand points on, else one. The
+        numbers do not depend on it.
+    progress : bool or callable, optional
+        A bar on standard error for a map that takes longer than a few seconds; by default on a terminal. A function is
+        called with the points done and their total.
     **options
         What the theory takes besides: :func:`firststep.theory.limits.staircase.solve` and
         :func:`firststep.theory.unified.solve` say what.
@@ -114,6 +146,8 @@ def predict(
     if theory not in THEORIES:
         raise ValueError(f"theory must be one of {', '.join(THEORIES)}; got {theory!r}")
     steps, lam = step_sizes_of(sizes, step_sizes, step_exponents), ridges_of(ridges)
+    if workers is not None:
+        check_whole("workers", workers, 1)
     later = next_step_sizes is not None or next_step_exponents is not None
     if later and theory != "unified":
         raise ValueError(f"sequences of steps are predicted by theory='unified'; got {theory!r}")
@@ -126,28 +160,24 @@ def predict(
     solve = import_module(MODULES[theory]).solve
     check_names(f"predict with theory={theory!r}", options, [*_NAMES, *_options_of(theory)])
     values = linear_values(problem, sizes, lam) if baselines else {}
-    if later:
-        schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
-        outcome = cast(Outcome, import_module(SEQUENCES).solve(problem, sizes, schedule, lam, **options))
-    else:
-        if theory == "unified" and not set(options) - {"tolerance"}:
-            loud = import_module(LOUD)
-            if loud.is_loud(problem, sizes):
-                solve, options = loud.solve, {"draft": options.get("tolerance") == math.inf}
-        outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
-        values = step_values(problem, sizes, 0 * steps if theory == "random_features" else steps) | values
-        if theory == "unified" and problem.teacher.directions > 1:
-            learned = import_module(LEARNED)
-            shares = learned.learned_after_one(problem, sizes, steps, lam, options.get("rest", "structured"))
-            values |= shares | learned.share_bars(shares, outcome.test_error_bar / outcome.test_error)
-    # Beyond this a step is larger than the weights it changes, and nothing has been compared with simulation.
-    longest, asked = math.sqrt(max(sizes.width, sizes.n_step_samples)), concerns
-    if theory == "unified" and steps.max() > 1.01 * longest:
-        beyond = (
-            f"the step size {float(steps.max()):.4g} is beyond sqrt(N) and sqrt(n0), {longest:.4g}: the theory was not "
-            "compared with simulation there"
-        )
-        asked = (*concerns, beyond)
+    with in_parts(workers, progress, "points", steps.size * lam.size):
+        if later:
+            schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
+            outcome = cast(Outcome, import_module(SEQUENCES).solve(problem, sizes, schedule, lam, **options))
+        else:
+            if theory == "unified" and not set(options) - {"tolerance"}:
+                loud = import_module(LOUD)
+                if loud.is_loud(problem, sizes):
+                    solve, options = loud.solve, {"draft": options.get("tolerance") == math.inf}
+            outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
+            values = step_values(problem, sizes, 0 * steps if theory == "random_features" else steps) | values
+            if theory == "unified" and problem.teacher.directions > 1:
+                learned = import_module(LEARNED)
+                shares = learned.learned_after_one(
+                    problem, sizes, steps, lam, options.get("rest", "structured")
+                )
+                values |= shares | learned.share_bars(shares, outcome.test_error_bar / outcome.test_error)
+    asked = (*concerns, *_beyond(sizes, float(steps.max()))) if theory == "unified" else concerns
     if theory in PROPORTIONAL and degree_shares(sizes, 2)[1] > FAR_BELOW:
         asked = (*asked, QUADRATIC)
     notes = tuple(dict.fromkeys((*asked, *outcome.notes)))

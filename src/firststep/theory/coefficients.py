@@ -511,12 +511,12 @@ def _mixed_averages(geometry: Geometry, law: StepLaw, scale: Array) -> _Averages
     radial, highest = geometry.radial, geometry.highest
     assert radial is not None
     activation, shift = geometry.problem.activation, law.shared @ geometry.inputs[None]
-    by_hermite = np.stack(list(activation.gaussian_hermite(scale, shift, len(radial.mixing))))
+    by_hermite, square = activation.gaussian_expansion(scale, shift, len(radial.mixing))
     by_harmonic = radial.mixed(by_hermite)
     parts, beyond = by_harmonic[: highest + 1], (by_harmonic[highest + 1 :] ** 2).sum(axis=0)
     bend = ((by_hermite[2] / math.sqrt(2))[..., None] * radial.square).reshape(parts.shape[1:])
     # Degrees beyond those that are mixed grow with the length as the whole square does.
-    left = np.maximum(activation.gaussian_averages(scale, shift)[2] - (by_hermite**2).sum(axis=0), 0.0)
+    left = np.maximum(square - (by_hermite**2).sum(axis=0), 0.0)
     longer = (scale[..., None] * np.sqrt(radial.square)).reshape(parts.shape[1:])
     squares = activation.gaussian_averages(longer, radial.spread(shift))[2].reshape(*shift.shape, -1)
     grown = squares * (left / (squares @ radial.weights))[..., None]

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from firststep.compute.memory import calm_memory
 from firststep.gaussian import Array, hermite_polynomials
 from firststep.numerics import fixedpoint
 from firststep.theory.coefficients import Geometry, Tables, Values, apply
@@ -281,6 +282,7 @@ def solve_points(
     geometry: Geometry, tables: Tables, ridge: Values, start: Values, tolerance: float, plain_rounds: int
 ) -> fixedpoint.FixedPoint:
     """rho(z) and 1 + delta(u) for a batch of points, as one vector each [firststep, unified, eqs. 9-10]."""
+    calm_memory()
     nz = len(geometry.weights)
     floor = (ridge * geometry.samples_per_neuron)[:, None]
 

@@ -6,11 +6,13 @@ refinement changed there.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firststep.compute.parts import run_parts
 from firststep.gaussian import Array
 from firststep.numerics import fixedpoint
 from firststep.setting import Problem, Sizes
@@ -92,6 +94,9 @@ COARSE_SPIKE = 1e-4
 CHUNK = 32
 # On a grid points so far apart, in log(1 + eta) and log(lambda), lead, unless these would be most of the points.
 LEADING_GAPS, MOST_LEADING = (0.3, 2.6), 0.6
+# Points solved in one part, if there are many, and where neurons are known along z; the least of different step sizes,
+# or ridges, that it has: so many that few of its points lead.
+PART, OWN_PART, LEAST_VALUES = 2500, 500, 8
 # Points of a polynomial, in each direction, by which solutions are carried between step sizes and ridges.
 START_NODES, CHANGE_NODES = 6, 4
 # Relative change under refinement that is aimed at, and the largest that is let pass, with a note, unless a tolerance
@@ -314,6 +319,9 @@ class Points:
     iterations: int = 0
     residual: float = 0.0
 
+    def __len__(self) -> int:
+        return len(self.error)
+
     @classmethod
     def empty(cls, count: int) -> "Points":
         """Room for so many points."""
@@ -339,11 +347,12 @@ class Points:
         """Some of the points, in another order."""
         return replace(self, numbers=self.numbers[index], error=self.error[index], level=self.level[index])
 
-    def merged(self, other: "Points", own: NDArray[np.bool_]) -> "Points":
-        """One list of points: these where `own`, the other's elsewhere."""
-        result = Points.empty(len(own))
-        result.put(np.flatnonzero(own), self)
-        result.put(np.flatnonzero(~own), other)
+    @classmethod
+    def joined(cls, places: Sequence[NDArray[np.intp]], parts: Sequence["Points"]) -> "Points":
+        """One list of points, whose parts have these places in it."""
+        result = cls.empty(sum(map(len, places)))
+        for index, part in zip(places, parts, strict=True):
+            result.put(index, part)
         return result
 
 
@@ -356,12 +365,16 @@ def solve_all(
         return solve_all(problem, sizes, pairs[:, 0], pairs[:, 1], way, tolerance).taken(places.ravel())
     # A draft is drawn without a neuron's own component, which makes it ten times faster.
     own = way.own and knows_own(problem, sizes, way.highest, way.rest) and tolerance != math.inf
+    parts = _parts(steps, ridges, OWN_PART if own else PART)
+    if len(parts) > 1:
+        tasks = [(problem, sizes, steps[part], ridges[part], way, tolerance) for part in parts]
+        return Points.joined(parts, run_parts(solve_all, tasks, len(steps)))
     wanted, accepted = (aim(own), ACCEPTED) if tolerance is None else (tolerance, tolerance)
     plain = problem.without_step()
     if (own or problem.output_law.order_one) and plain != problem and (steps == 0).any():
         still = solve_all(plain, sizes, steps[steps == 0], ridges[steps == 0], way, tolerance)
         moved = solve_all(problem, sizes, steps[steps > 0], ridges[steps > 0], way, tolerance)
-        return still.merged(moved, steps == 0)
+        return Points.joined([np.flatnonzero(steps == 0), np.flatnonzero(steps > 0)], [still, moved])
     spike = spike_strength(problem, sizes, steps, way.rest)
     stretch = row_stretch(problem, sizes, steps, way.rest)
     polynomial = is_polynomial(spike, sizes, stretch) & (not own)
@@ -383,6 +396,15 @@ def solve_all(
     points.error = np.maximum(points.error, missing)
     _check(points, steps, ridges, accepted)
     return points
+
+
+def _parts(steps: Array, ridges: Array, most: int) -> list[NDArray[np.intp]]:
+    """Places of parts of about so many points, each with neighbouring step sizes or, if these are more, ridges."""
+    axes = [np.unique(values, return_inverse=True) for values in (steps, ridges)]
+    values, place = max(axes, key=lambda axis: len(axis[0]))
+    count = max(1, min(math.ceil(len(steps) / most), len(values) // LEAST_VALUES))
+    part = place * count // len(values)
+    return [np.flatnonzero(part == k) for k in range(count)]
 
 
 @dataclass(frozen=True)
