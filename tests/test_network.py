@@ -224,10 +224,17 @@ def test_a_tridiagonal_matrix_serves_every_shift_as_factorisations_do(monkeypatc
     matrix, right = spiked_matrix(200, 300, "float64", spike=100.0)
     shifts = np.logspace(-6, 3, 10)
     found = network.shifted_solve(matrix.copy(), right, shifts)
-    monkeypatch.setattr(ridge_module, "TRIDIAGONAL_RIDGES", 11)
-    alone = network.shifted_solve(matrix.copy(), right, shifts)
+    with monkeypatch.context() as patch:
+        patch.setattr(ridge_module, "TRIDIAGONAL_RIDGES", 11)
+        alone = network.shifted_solve(matrix.copy(), right, shifts)
     assert np.any(found != alone)
     np.testing.assert_allclose(found, alone, rtol=1e-8, atol=1e-12 * np.abs(alone).max())
+    # Also for many more shifts than rows.
+    many, two = np.logspace(-3, 3, 300), np.array([[2.0, 1.0], [1.0, 3.0]])
+    exact = [np.linalg.solve(two + shift * np.eye(2), [1.0, 2.0]) for shift in many]
+    np.testing.assert_allclose(
+        network.shifted_solve(two.copy(), np.array([1.0, 2.0]), many), exact, rtol=1e-12
+    )
 
 
 def test_moments_add_up_to_the_fit_of_all_rows():

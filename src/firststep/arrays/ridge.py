@@ -241,7 +241,7 @@ def shifted_solve(matrix: Matrix, right: Array, shifts: Array, count: int = 1) -
 def _tridiagonal_solve(matrix: Array, right: Array, shifts: Array) -> Array:
     """Rows (A + s)^-1 v = Q (T + s)^-1 Q^T v from A = Q T Q^T with a tridiagonal T; destroys A."""
     size = len(right)
-    work = BLOCK_SIZE * size
+    work = BLOCK_SIZE * max(size, len(shifts))
     reflectors, main, off, factors, _ = lapack.dsytrd(matrix.T, lower=1, lwork=work, overwrite_a=1)
     # The first coordinate stays as it is: Q is that of a QR factorisation for the others.
     vectors = np.asfortranarray(reflectors[1:, :-1])
