@@ -69,15 +69,19 @@ SHARES = 4
 
 def _settled(
     problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, tolerance: float | None
-) -> tuple[Points, Way]:
-    """All points, without neurons' own components if they do not settle with them."""
+) -> Points:
+    """All points; those of no step and those of steps, each without neurons' own components if they do not settle."""
     try:
-        return solve_all(problem, sizes, steps, ridges, way, tolerance), way
+        return solve_all(problem, sizes, steps, ridges, way, tolerance)
     except fixedpoint.ConvergenceError:
         if not knows_own(problem, sizes, way.highest, way.rest):
             raise
-        plain = replace(way, own=False)
-        return solve_all(problem, sizes, steps, ridges, plain, tolerance), plain
+    plain = replace(way, own=False)
+    still = steps == 0
+    if still.all() or not still.any():
+        return solve_all(problem, sizes, steps, ridges, plain, tolerance)
+    parts = [_settled(problem, sizes, steps[part], ridges[part], way, tolerance) for part in (still, ~still)]
+    return parts[0].merged(parts[1], still)
 
 
 def solve(
@@ -143,7 +147,7 @@ def solve(
     steps = np.concatenate([ahead, step_sizes])
     flat_steps, flat_ridges = (m.ravel() for m in np.meshgrid(steps, ridges, indexing="ij"))
     way = Way(rest, chosen_degree(sizes, degrees))
-    points, way = _settled(problem, sizes, flat_steps, flat_ridges, way, tolerance)
+    points = _settled(problem, sizes, flat_steps, flat_ridges, way, tolerance)
     still, start, moved = np.split(points.numbers.reshape(len(steps), len(ridges)), [1, len(ahead)])
     moved = _joined(problem, still[0], start[0], moved, share) if share.any() else moved
     shares = _learned_shares(problem, moved["learned"])
