@@ -67,8 +67,8 @@ def test_an_outlier_among_the_eigenvalues_of_large_labels():
     assert found.outliers[1].eigenvalue == pytest.approx(21.190, abs=0.02 * 21.19 + 2 * 0.118)
 
 
-# 400 drawn networks of other problems: both eigenvalues, the second's standard error, and what the theory has without the
-# push of readouts and labels that fluctuate, in per cent too much.
+# 400 drawn networks of another problem: both eigenvalues, the second's standard error, and what the theory has without
+# the push of readouts and labels that fluctuate, in per cent too much.
 OTHERS = [
     ((0.3, 0.4), 189.79, 11.51, 0.044, 2.0),
     ((0.45, 0.35), 355.57, 14.06, 0.042, 1.9),

@@ -231,7 +231,7 @@ def _known_axes(problem: Problem, sizes: Sizes, step_size: float, rest: str, fir
 
 @dataclass(frozen=True)
 class LaterPoints:
-    """Samples that stand for those of a second step.
+    r"""Samples that stand for those of a second step.
 
     Attributes
     ----------
@@ -240,7 +240,7 @@ class LaterPoints:
     signal, noise, residual : ndarray (P,)
         The teacher's part of the label; the label's noise in units of its size; y~.
     scatter : ndarray (P, R)
-        f_r, what each is of the second step's scatter along its axes: :math:`w_r = n_0^{-1}\\sum_i f_{ir} x_i`.
+        f_r, what each is of the second step's scatter along its axes: :math:`w_r = n_0^{-1}\sum_i f_{ir} x_i`.
     shares : ndarray (P,)
         Probabilities.
     """

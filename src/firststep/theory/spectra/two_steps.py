@@ -104,7 +104,7 @@ def contained(u: Array, weights: Array, width: int) -> tuple[Array, Array]:
     kept = beyond * width >= HALF
     first, last = np.flatnonzero(kept)[[0, -1]]
     group = np.clip(np.arange(len(u)), first, last) - first
-    shares = np.bincount(group, weights)
+    shares = np.asarray(np.bincount(group, weights), dtype=float)
     return np.copysign(np.sqrt(np.bincount(group, weights * u**2) / shares), u[kept]), shares
 
 
@@ -241,9 +241,9 @@ class TwoStepWeights(WeightBulk):
         With :math:`S = P - T`, :math:`P = N E_U[qq^\top/(1+e)]`, it is where :math:`T^{-1/2}PT^{-1/2}` has the
         eigenvalue :math:`\kappa_r = 1`. In second order the others, with vectors c_k, move that by
 
-        .. math:: \sum_{k\ne r}\frac{\delta_k^2}{1 - \kappa_k}, \qquad \delta_k^2
-            = N\,\mathrm{Var}_U\Big[\frac{(q\cdot b_r)(q\cdot b_k)}{1+e}\Big] + \kappa_k\,\mathrm{Var}\langle c_r, c_k\rangle,
-            \qquad b = T^{-1/2}c
+        .. math:: \sum_{k\ne r}\frac{\delta_k^2}{1 - \kappa_k}, \qquad b = T^{-1/2}c, \qquad \delta_k^2
+            = N\,\mathrm{Var}_U\Big[\frac{(q\cdot b_r)(q\cdot b_k)}{1+e}\Big]
+            + \kappa_k\,\mathrm{Var}\langle c_r, c_k\rangle
 
         and levels that come close do not cross [firststep, second step, eq. 12].
         """
