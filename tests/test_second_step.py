@@ -156,7 +156,7 @@ def gain_of_two(n):
 
 
 def test_two_steps_on_halves_are_one_on_the_sum_to_the_order_of_the_spike():
-    # The second residual lacks what the first step made of the output, f_1 = omega c_1 z, omega = eta c_1 |b|/sqrt(N). So
+    # The second residual lacks what the first step made of the output, omega c_1 z with omega = eta c_1 |b|/sqrt(N). So
     # what is left is of the order eta/sqrt(N), beside a gain that does not vanish: a quarter for sixteen times n.
     left = [gain_of_two(n) for n in (2000, 32000, 512000)]
     assert 1e-3 < abs(left[0]) < 0.01
