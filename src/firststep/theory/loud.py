@@ -342,9 +342,9 @@ def _kept(stretch: Array, special: Array, extra: Array) -> Array:
 
 
 def _drawn(
-    step: _Step, gradient: LoudGradient, loudest: float, u_weights: Array, draw: float
-) -> tuple[float, float]:
-    r"""The step's common noise along l and o_l of an output of order one [firststep, covariance, eq. 12].
+    step: _Step, gradient: LoudGradient, loudest: float, u_weights: Array, draw: float, fresh: Array
+) -> tuple[Array, float]:
+    r"""The gradient along l with its noise, (nu,), and o_l of an output of order one [firststep, covariance, eq. 12].
 
     .. math:: o_l = \sqrt{m_l/d}\,\gamma, \qquad
         o_l\,(1 - \eta m_l^g E[B_0] E[B_0 l^2]) + \eta m_l^g E[B_0 y]\,\omega/\sqrt{n_0}
@@ -352,15 +352,17 @@ def _drawn(
     is what both add to all neurons along l, for two standard normal numbers gamma and omega. They are found from one,
     `draw`: what lies at right angles to this sum is left at zero.
     """
-    problem, sizes = step.problem, step.sizes
-    if not problem.output_law.order_one:
-        return draw, 0.0
-    push, root = step.step_size * loudest**step.power, math.sqrt(loudest / sizes.dim)
+    problem, sizes, root = step.problem, step.sizes, math.sqrt(step.sizes.n_step_samples)
     parts = (gradient.slope, gradient.square, gradient.common_loud)
     slope, square, common = (float(part @ u_weights) for part in parts)
-    noise, begun = push * common / math.sqrt(sizes.n_step_samples), root * (1 - push * slope * square)
-    whole = math.hypot(noise, begun)
-    return draw * noise / whole, draw * root * begun / whole
+    noise, begun = draw, 0.0
+    if problem.output_law.order_one:
+        push, size = step.step_size * loudest**step.power, math.sqrt(loudest / sizes.dim)
+        sides = push * common / root, size * (1 - push * slope * square)
+        noise, begun = (draw * side / math.hypot(*sides) for side in sides)
+        begun *= size
+    random = noise * gradient.common_loud + fresh * np.sqrt(np.maximum(gradient.own, 0.0))
+    return gradient.along + random / root - begun * slope * gradient.square, begun
 
 
 def loud_step(
@@ -385,12 +387,8 @@ def loud_step(
     component = math.sqrt(m[0] / sizes.dim) * xi * step.kept(m[:1], u)[0]
     push = step_size * u / math.sqrt(sizes.width)
     gradient = loud_gradient(problem, sizes, weight, component, np.sqrt(mu @ np.outer(nodes, shorter)))
-    noise, begun = _drawn(step, gradient, float(m[0]), geometry.u_weights, draw)
-    random = noise * gradient.common_loud + fresh * np.sqrt(np.maximum(gradient.own, 0.0))
-    along = gradient.along + random / math.sqrt(sizes.n_step_samples)
-    if problem.output_law.order_one:
-        along = along - begun * float(gradient.slope @ geometry.u_weights) * gradient.square
-        component = component + begun * u / math.sqrt(sizes.width)
+    along, begun = _drawn(step, gradient, float(m[0]), geometry.u_weights, draw, fresh)
+    component = component + begun * u / math.sqrt(sizes.width)
     parts, by_neuron = _shared_beside(profiles, gradient, step, weight, geometry.u_weights)
     gram, mean = profiles.gram(parts, parts), by_neuron @ geometry.u_weights
     length = math.sqrt(max(float(mean @ gram @ mean), 1e-300))
