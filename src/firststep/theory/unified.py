@@ -77,11 +77,11 @@ def _settled(
         if not knows_own(problem, sizes, way.highest, way.rest):
             raise
     plain = replace(way, own=False)
-    still = steps == 0
-    if still.all() or not still.any():
+    if (steps == 0).all() or (steps > 0).all():
         return solve_all(problem, sizes, steps, ridges, plain, tolerance)
-    parts = [_settled(problem, sizes, steps[part], ridges[part], way, tolerance) for part in (still, ~still)]
-    return parts[0].merged(parts[1], still)
+    places = [np.flatnonzero(steps == 0), np.flatnonzero(steps > 0)]
+    parts = [_settled(problem, sizes, steps[part], ridges[part], way, tolerance) for part in places]
+    return Points.joined(places, parts)
 
 
 def solve(
