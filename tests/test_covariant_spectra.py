@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from firststep import Problem, Sizes, predict_spectrum, simulate_spectrum
-from firststep.theory.spectra.covariant import CovariantWeights
+from firststep.theory.spectra.covariant import CovariantWeights, seen_slope
 from firststep.theory.spectra.spectrum import Follower, critical_steps
 from firststep.theory.spectra.two_steps import TwoStepWeights
 
@@ -44,6 +44,31 @@ def test_the_weights_outlier_against_drawn_ones(row):
     assert outlier.eigenvalue == pytest.approx(value, rel=0.03)
     assert outlier.overlaps["beta"] == pytest.approx(beta, abs=0.02)
     assert outlier.overlaps["direction"] == pytest.approx(direction, abs=0.02)
+
+
+# 96 drawn networks each (simulate_spectrum, seed 77), alpha 0.3: eigenvalue and its standard error.
+LOUD = [
+    ("tanh", "power(1)", 43.97, 1.17),
+    ("tanh", "spiked(10, overlap=1)", 265.45, 3.65),
+    ("relu", "spiked(50, overlap=1)", 782.82, 11.64),
+    ("tanh", "spiked(50, overlap=1)", 1007.99, 13.34),
+]
+
+
+@pytest.mark.parametrize("row", LOUD)
+def test_the_weights_outlier_along_a_loud_direction(row):
+    activation, inputs, value, error = row
+    found = predict_spectrum(setting(activation, inputs=inputs), SIZES, step_exponent=0.3, of="weights")
+    assert found.outliers[0].eigenvalue == pytest.approx(value, abs=2 * error)
+    assert found.outliers[0].eigenvalue == pytest.approx(value, rel=0.03)
+
+
+def test_what_neurons_see_along_a_loud_direction():
+    problem, shares = setting("h1 + 0.1*h3"), np.array([0.1, 0.01])
+    # E[l^2 H_2(w.x)] = 2 m/d, whatever the rest of the row.
+    assert np.allclose(
+        seen_slope(problem, 500 * shares, 500), (1 + 0.6 * shares) / (1 + 0.6 / 500), rtol=1e-12
+    )
 
 
 def test_an_isotropic_covariance_has_the_spectrum_of_isotropic_inputs():

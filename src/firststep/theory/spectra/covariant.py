@@ -15,10 +15,33 @@ from dataclasses import replace
 
 import numpy as np
 
+from firststep.gaussian import Array, gauss_hermite
+from firststep.setting import Problem
 from firststep.theory.directions import grouped, loud_covariance, turned_covariance
 from firststep.theory.rest import point_law
 from firststep.theory.spectra.two_steps import Rows, TwoStepWeights
 from firststep.theory.step_law import beyond_spike, general_step, profiles_of
+
+# Nodes of a row's component along an eigenvector, and of the input's coordinate there.
+SLOPE_NODES = 24
+
+
+def seen_slope(problem: Problem, values: Array, dim: int) -> Array:
+    r"""How much of a teacher's direction neurons see along eigenvectors with these eigenvalues, (levels,) [firststep].
+
+    .. math:: E\big[l^2\,\sigma'\big(\sqrt{1 - m/d}\,g + \sqrt{m/d}\,\xi\,l\big)\big]
+        = c_1 + 6c_3\,\frac md + \dots
+
+    relative to that of an eigenvalue of one: a row's own component along l bends what it sees of it.
+    """
+    nodes, weights = gauss_hermite(SLOPE_NODES)
+    own, along = (part.ravel() for part in np.meshgrid(nodes, nodes, indexing="ij"))
+    mass = np.outer(weights, weights * nodes**2).ravel()
+    share = np.append(values, 1.0) / dim
+    scale = np.broadcast_to(np.sqrt(1 - share)[:, None], (len(share), len(own)))
+    slope = problem.activation.gaussian_averages(scale, np.outer(np.sqrt(share), own * along))[1] / scale
+    found = slope @ mass
+    return np.asarray(found[:-1] / found[-1])
 
 
 class CovariantWeights(TwoStepWeights):
@@ -33,7 +56,12 @@ class CovariantWeights(TwoStepWeights):
         m, c, root = profiles.values, problem.activation.hermite(3), math.sqrt(sizes.width)
         power = 1.0 if problem.rule.plain else 0.0
         signal = np.atleast_1d(problem.teacher.gradient_mean)
-        raw = np.tensordot(signal, profiles.known, 1) + math.sqrt(profiles.noise) * profiles.scatter
+        seen_signal = (
+            profiles.known * seen_slope(problem, m, sizes.dim)
+            if self.rest == "structured"
+            else profiles.known
+        )
+        raw = np.tensordot(signal, seen_signal, 1) + math.sqrt(profiles.noise) * profiles.scatter
         direction = raw * m ** (power - 0.5)
         seen = profiles.known * np.sqrt(m)
         length = float(np.sqrt(profiles.product(direction, direction)))
