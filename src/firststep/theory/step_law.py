@@ -250,7 +250,7 @@ def unlearned_length(problem: Problem, sizes: Sizes, rest: str, u: Array) -> Arr
 def unlearned_along(problem: Problem, sizes: Sizes, rest: str, u: Array, nodes: Array) -> Array:
     r"""The same along eigenvectors of a covariance with these eigenvalues, (nodes, nu) [firststep, covariance, eq. 13].
 
-    .. math:: m^g\Big[\frac{U^2}{N}\big(\tfrac12 E[(g^2-1)\sigma^2] - c_1^2\big)
+    .. math:: m^g\Big[\frac{U^2}{N}\big(\tfrac{1}{2} E[(g^2-1)\sigma^2] - c_1^2\big)
         + \frac{U\,EU}{d}\,\Big(4c_2^2\,m + 24c_2c_4\int m^2\,\mathrm d\mu\Big)\Big]
 
     since :math:`\sum_k a_k w_k w_k^\top = \sqrt N\,EU\,S/d` turns a row and lengthens it by :math:`w^\top S w`.
