@@ -35,6 +35,7 @@ from firststep.simulate.replica import DOUBLED  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 TEACHER, NOISE = "h1 + h2/sqrt(2)", 0.5
+CUBIC = "h1 + h2/sqrt(2) + h3/sqrt(6)"
 RIDGES = np.logspace(-3, 1, 10)
 
 
@@ -405,33 +406,45 @@ def theories(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Row 6."""
     from firststep.theory import predict
     from firststep.theory.limits.random_features import limiting_traces
-    from firststep.theory.spectra.spectrum import predict_spectrum
+    from firststep.theory.spectra.spectrum import critical_steps, predict_spectrum
 
-    count = 10**4 if quick else 10**5
+    count, side = (10**4, 50) if quick else (10**5, 200)
     rng = np.random.default_rng(0)
     ridge, phi, psi = 10 ** rng.uniform([[-6], [-1], [-1]], [[2], [1], [1]], (3, count))
     problem, sizes = Problem("relu", TEACHER, noise_std=NOISE), Sizes(2000, 1000, 1500)
-    curve = step_sizes(sizes, 60)
-    spectrum_steps = [float(sizes.step_size(0.4))]
-    tasks = {
-        "points of (m1, m2) per second": (lambda: limiting_traces(ridge, phi, psi, 0.5, 0.3), count, "points/s"),
+    curve, few = step_sizes(sizes, 60), Sizes(1500, 40, 1000)
+    cubic = {rows: Problem("relu", CUBIC, noise_std=0.3, rows=rows) for rows in ("sphere", "gaussian")}
+    at = np.linspace(0, 0.5, side), np.logspace(-3, 1, side)
+    tasks: dict[str, tuple[Callable[[], Any], int, float]] = {
+        "points of (m1, m2) per second": (lambda: limiting_traces(ridge, phi, psi, 0.5, 0.3), count, 0),
         "unified theory, points of a 60 x 10 grid per second": (
-            lambda: predict(problem, sizes, curve, RIDGES), 60 * 10, "points/s",
+            lambda: predict(problem, sizes, curve, RIDGES), 60 * 10, 2500,
         ),
         "unified theory, a curve of 60 step sizes at one ridge": (
-            lambda: predict(problem, sizes, curve, 0.1), None, "s",
+            lambda: predict(problem, sizes, curve, 0.1), 0, -0.06,
         ),
+        **{
+            f"the same where three degrees matter, n, d, N = 1500, 40, 1000, {rows} rows": (
+                lambda p=setting: predict(p, few, step_sizes(few, 60), 0.1), 0, -0.6,
+            )
+            for rows, setting in cubic.items()
+        },
         "spectrum: density at 200 points with outliers": (
-            lambda: predict_spectrum(problem, sizes, spectrum_steps[0]), None, "s",
+            lambda: predict_spectrum(problem, sizes, float(sizes.step_size(0.4))), 0, -0.15,
+        ),
+        "critical_steps of the first two spikes": (lambda: critical_steps(problem, sizes), 0, -2),
+        f"a map of {side} x {side} exponents and ridges in one call on two processes, wall": (
+            lambda: predict(problem, sizes, step_exponents=at[0], ridges=at[1], workers=2, progress=False), 0, -20,
         ),
     }  # fmt: skip
     for task, _, _ in tasks.values():
         task()
     times = alternating({name: task for name, (task, _, _) in tasks.items()}, turns)
     rows = []
-    for name, (_, points, unit) in tasks.items():
-        values = [points / t[1] if points else t[1] for t in times[name]]
-        rows.append({"row": 6, "what": name, **spread(values), "unit": unit, "goal": None})
+    for name, (_, points, goal) in tasks.items():
+        seconds = [t[0] if name.endswith("wall") else t[1] for t in times[name]]
+        values, unit = ([points / t for t in seconds], "points/s") if points else (seconds, "s")
+        rows.append({"row": 6, "what": name, **spread(values), "unit": unit, "goal": goal or None})
     return rows
 
 

@@ -141,9 +141,10 @@ def solve(
         closest[closer], distance[closer] = best[closer], residual[closer]
         poor[index] += worse
         size = np.abs(steps).max(axis=1, initial=0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shrink = np.minimum(1.0, LONGEST_STEP / size)
-        moved = value[index] * np.exp(np.nan_to_num(steps) * np.nan_to_num(shrink)[:, None])
+        shrink = LONGEST_STEP / np.maximum(size, LONGEST_STEP)
+        if not np.isfinite(size).all():
+            steps, shrink = np.nan_to_num(steps), np.nan_to_num(shrink)
+        moved = value[index] * np.exp(steps * shrink[:, None])
         # Two rises in a row: go back to the best point and let the monotone map work for a while.
         lost = (poor[index] >= 2) | ~np.isfinite(moved).all(axis=1) | ~np.isfinite(current)
         if lost.any():

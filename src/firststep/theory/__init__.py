@@ -160,7 +160,7 @@ def predict(
     solve = import_module(MODULES[theory]).solve
     check_names(f"predict with theory={theory!r}", options, [*_NAMES, *_options_of(theory)])
     values = linear_values(problem, sizes, lam) if baselines else {}
-    with in_parts(workers, progress, "points", steps.size * lam.size):
+    with in_parts(workers, progress, "points", steps.size * lam.size if theory == "unified" else 0):
         if later:
             schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
             outcome = cast(Outcome, import_module(SEQUENCES).solve(problem, sizes, schedule, lam, **options))

@@ -154,31 +154,51 @@ def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> Stat
     return State(rho, y, p, s, t, x, bulk, delta)
 
 
+# Numbers of a temporary from which on points are taken one by one: it stays in the cache then.
+MANY = 2**17
+
+
+def _squares(left: Values, right: Values) -> Values:
+    """sum_l (L_l R_l)^2 entry by entry, (B, I, J), of L, (B, L, I, K), and R, (B, K, J) or (B, L, K, J)."""
+    count, levels, rows = left.shape[:3]
+    columns = right.shape[-1]
+    if count > 1 and levels * rows * columns > MANY:
+        found = np.empty((count, rows, columns), dtype=np.result_type(left, right))
+        for b in range(count):
+            found[b] = _squares(left[b : b + 1], right[b : b + 1])[0]
+        return found
+    forms = _stacked(left, right) if right.ndim == 3 else left @ right
+    if np.iscomplexobj(forms):
+        forms *= forms
+        return np.asarray(forms.sum(axis=1))
+    return np.asarray(np.einsum("blij,blij->bij", forms, forms))
+
+
 def _between_samples(tables: Tables, state: State) -> Values:
     """sum_l mu_l (h_i^T T_l h_j)^2, (B, nz, nz)."""
-    forms = _stacked(_stacked(state.t, tables.h).swapaxes(2, 3), tables.h)
-    return np.asarray(np.einsum("bl,blij,blij->bij", tables.level_weights, forms, forms))
+    root = np.sqrt(tables.level_weights)[..., None, None]
+    return _squares((root * _stacked(state.t, tables.h)).swapaxes(2, 3), tables.h)
 
 
 def _samples_neurons(tables: Tables, state: State) -> Values:
     """A_>^2 and sum_l mu_l c_l (h_i^T S_l alpha_j)^2, (B, nz, nu)."""
     found = tables.spread
+    root = np.sqrt(tables.level_weights[..., None] * tables.stretch)[:, :, None]
     for alpha, levels in tables.sectors:
-        factors = tables.level_weights[:, levels, None] * tables.stretch[:, levels]
-        mixed = _stacked(_stacked(state.s[:, levels], alpha.swapaxes(1, 2)).swapaxes(2, 3), tables.h)
-        found = found + np.einsum("blj,blji,blji->bji", factors, mixed, mixed)
+        mixed = root[:, levels] * _stacked(state.s[:, levels], alpha.swapaxes(1, 2))
+        found = found + _squares(mixed.swapaxes(2, 3), tables.h)
     return np.asarray(found.swapaxes(1, 2))
 
 
 def _between_neurons(tables: Tables, state: State) -> Values:
     """sum_l mu_l c_l(i) c_l(j) (alpha_i^T X_l alpha_j)^2, (B, nu, nu)."""
     found: Values = np.zeros(1)
+    root = np.sqrt(tables.stretch)[:, :, None]
+    weighted = np.sqrt(tables.level_weights)[..., None, None] * root
     for alpha, levels in tables.sectors:
-        across, root = alpha.swapaxes(1, 2), np.sqrt(tables.stretch[:, levels])
-        carried = _stacked(state.x[:, levels], across) * root[:, :, None, :]
-        forms = _stacked(carried.swapaxes(2, 3), across)
-        factors = tables.level_weights[:, levels, None] * tables.stretch[:, levels]
-        found = found + np.einsum("blj,blij,blij->bij", factors, forms, forms)
+        across = alpha.swapaxes(1, 2)
+        carried = weighted[:, levels] * _stacked(state.x[:, levels], across)
+        found = found + _squares(carried.swapaxes(2, 3), root[:, levels] * across[:, None])
     return found
 
 
@@ -285,9 +305,13 @@ def solve_points(
     calm_memory()
     nz = len(geometry.weights)
     floor = (ridge * geometry.samples_per_neuron)[:, None]
+    last: list[tuple[NDArray[np.intp], Tables]] = [(np.arange(len(ridge)), tables)]
 
     def taken(index: NDArray[np.intp]) -> Tables:
-        return tables if len(index) == len(ridge) else tables.take(index)
+        # Often the same as in the round before.
+        if not np.array_equal(index, last[0][0]):
+            last[0] = index, tables.take(index)
+        return last[0][1]
 
     def newton(values: Values, index: NDArray[np.intp]) -> tuple[Values, Values]:
         here = taken(index)
