@@ -124,9 +124,8 @@ def solve(
     except np.linalg.LinAlgError:
         message = f"no start for {equations.what}, whose parts differ by too many orders of magnitude"
         raise ConvergenceError(f"{message}: {equations.remedy}", value, residual) from None
-    best = value.copy()
-    # The best of all rounds: `best` forgets what was before a rescue.
-    closest, distance = best.copy(), residual.copy()
+    # The best of all rounds is closest: `best` forgets what was before a rescue.
+    best, closest, distance = value.copy(), value.copy(), residual.copy()
     index = np.arange(count)
     poor = np.zeros(count, dtype=int)
     iterations = 0
