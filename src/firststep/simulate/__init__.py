@@ -223,11 +223,8 @@ def simulate(
     schedule = schedule_of(sizes, step_sizes, step_exponents, next_step_sizes, next_step_exponents)
     names = checked_extras(extras)
     check_training(problem, sizes, schedule, names)
-    check_whole("replicas", replicas, 1)
+    _check_replicas(replicas, names)
     check_options(seed, dtype, test, n_test, names)
-    for name, least in LEAST_REPLICAS.items():
-        if name in names and replicas < least:
-            raise ValueError(f"extras={name!r} needs at least {least} replicas, got {replicas}")
     library = checked_library(backend, device)
     if workers is not None:
         check_whole("workers", workers, 1)
@@ -256,6 +253,14 @@ def simulate(
             results, workers = run.on_workers(workers, sys.maxsize if limit is None else limit, report)
     about = {"workers": workers, "seconds": time.perf_counter() - started}
     return run.outcome(results, about, library)
+
+
+def _check_replicas(replicas: int, extras: tuple[str, ...]) -> None:
+    """Refuse fewer replicas than there must be, at all or for what else is asked for."""
+    check_whole("replicas", replicas, 1)
+    for name, least in LEAST_REPLICAS.items():
+        if name in extras and replicas < least:
+            raise ValueError(f"extras={name!r} needs at least {least} replicas, got {replicas}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -454,6 +454,8 @@ def solve(
     values = {name: row[index[len(ahead) :]] for name, row in numbers.items()}
     still, start = ({name: row[[at]] for name, row in numbers.items()} for at in (0, len(ahead) - 1))
     values |= joined(problem, still, start, values, share) if share.any() else {}
+    # No fit is worse on its samples than none; the nodes along the loud direction are right to some 1e-6.
+    values["train_error"] = np.minimum(values["train_error"], problem.label_variance)
     flat_steps, flat_ridges = (grid.ravel() for grid in np.meshgrid(step_sizes, ridges, indexing="ij"))
     below_noise(problem, flat_steps, flat_ridges, values["test_error"].ravel())
     values["test_error"] = np.maximum(values["test_error"], problem.noise_variance)
