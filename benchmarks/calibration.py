@@ -3,9 +3,11 @@
     ./run python benchmarks/calibration.py simulate --kind single --seed 3 --problems 100
     ./run python benchmarks/calibration.py follow --kind single --seed 3
     ./run python benchmarks/calibration.py report
+    ./run python benchmarks/calibration.py order --kind degrees --seed 6
 
 The first draws, and resumes where it was stopped; the second follows what is beyond 4 standard errors to half and to
-twice the size; the third writes the numbers and the figure of docs/calibration.md.
+twice the size; the third writes the numbers and the figure of docs/calibration.md; the fourth prints what the next
+order in 1/n changes.
 
 Kinds: `single`, one step at proportional sizes; `degrees`, any ratio of samples, neurons and dimension; `covariance`,
 inputs with a random spectrum; `steps`, two steps and teachers of several directions. A seed whose problems were used to
@@ -40,6 +42,7 @@ DEVELOPMENT = {(kind, 1) for kind in KINDS} | {
     ("degrees", 2),
     ("degrees", 3),
     ("degrees", 4),
+    ("degrees", 5),
     ("single", 2),
     ("single", 3),
     ("single", 4),
@@ -66,7 +69,7 @@ def draws_path(kind: str, seed: int, size: str = "") -> Path:
     return RESULTS / f"{kind}-{seed}{f'-{size}' if size else ''}.jsonl"
 
 
-def predicted(case: Case) -> dict[str, float] | str:
+def predicted(case: Case, **options: Any) -> dict[str, float] | str:
     """The theory's numbers, or its words where it refuses."""
     later = {"next_step_exponents": [list(case.later)]} if case.later else {}
     try:
@@ -74,7 +77,12 @@ def predicted(case: Case) -> dict[str, float] | str:
             # Far ratios and directions that a step does not see are what is asked for here.
             warnings.simplefilter("ignore", OutsideTheoryWarning)
             found = predict(
-                case.problem, case.sizes, step_exponents=case.step_exponent, ridges=case.ridge, **later
+                case.problem,
+                case.sizes,
+                step_exponents=case.step_exponent,
+                ridges=case.ridge,
+                **later,
+                **options,
             )
     except (TypeError, ValueError, NotImplementedError) as error:
         return str(error)
@@ -82,11 +90,11 @@ def predicted(case: Case) -> dict[str, float] | str:
     return {name: float(np.broadcast_to(value, shape)[0, 0]) for name, value in found.values.items()}
 
 
-def compared(kind: str, seed: int, size: str = "") -> list[Row]:
+def compared(kind: str, seed: int, size: str = "", **options: Any) -> list[Row]:
     """Theory beside simulation, one row for each problem with enough draws."""
     fewest = FEWEST_FOLLOWED if size else FEWEST
     return [
-        _row(kind, seed, now, draws)
+        _row(kind, seed, now, draws, **options)
         for _, (now, draws) in sorted(read(draws_path(kind, seed, size)).items())
         if len(draws) >= fewest and (size or not _scattered(draws))
     ]
@@ -98,8 +106,8 @@ def _scattered(draws: list[Draw]) -> bool:
     return error > LARGEST_STDERR * mean
 
 
-def _row(kind: str, seed: int, now: Case, draws: list[Draw]) -> Row:
-    theory = predicted(now)
+def _row(kind: str, seed: int, now: Case, draws: list[Draw], **options: Any) -> Row:
+    theory = predicted(now, **options)
     row: Row = {"kind": kind, "seed": seed, **now.to_dict(), "draws": len(draws)}
     for name in ERRORS:
         mean, error = mean_of(draws, name)
@@ -191,6 +199,20 @@ def followed(kind: str, seed: int, rows: Sequence[Row]) -> list[Row]:
             sizes = {"": row} | {size: of[row["index"]] for size, of in others.items() if row["index"] in of}
             found.append({"row": row, "sizes": sizes, "verdict": classified(sizes)})
     return found
+
+
+def order(kind: str, seed: int) -> None:
+    """Print how far problems are from simulation without the next order in 1/n and with it."""
+    for next_order in (False, True):
+        rows = compared(kind, seed, theory="next_order" if next_order else "unified")
+        for name in ERRORS:
+            found = summary(rows, name)
+            print(
+                f"{kind} {seed}, {name.replace('_', ' ')}, {'with' if next_order else 'without'} the next order: "
+                f"{found['problems']} problems, median {found['median']:.2%}, 95 % below {found['share_95']:.2%}, "
+                f"root mean square without the simulation's scatter {found['root_mean_square_without_noise']:.2%}, "
+                f"beyond 4 standard errors {found['beyond_4']:.0%}, inside the bar {found['inside_bar']:.0%}"
+            )
 
 
 def report(seeds: Sequence[int] | None = None) -> None:
@@ -384,7 +406,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("simulate", "follow"):
+    for name in ("simulate", "follow", "order"):
         command = commands.add_parser(name)
         command.add_argument("--kind", choices=KINDS, default="single")
         command.add_argument("--seed", type=int, required=True, help="of the list of problems")
@@ -411,6 +433,8 @@ def main() -> None:
         simulate(kind, seed, cases, draws_path(kind, seed))
     elif arguments.command == "follow":
         follow(arguments.kind, arguments.seed)
+    elif arguments.command == "order":
+        order(arguments.kind, arguments.seed)
     else:
         report(arguments.seed)
 

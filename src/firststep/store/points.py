@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 NUMBERS_VERSION = {
     "simulation": 1,
     "unified": 1,
+    "next_order": 1,
     "staircase": 1,
     "random_features": 2,
     "spectrum": 1,

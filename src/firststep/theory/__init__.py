@@ -36,10 +36,13 @@ if TYPE_CHECKING:
 # Each theory with its module: imported by name, because not every prediction needs the heaviest.
 MODULES = {
     "unified": "firststep.theory.unified",
+    "next_order": "firststep.theory.next_order",
     "staircase": "firststep.theory.limits.staircase",
     "random_features": "firststep.theory.limits.random_features",
 }
 THEORIES = tuple(MODULES)
+# Theories of finite sizes, at any ratio of them.
+FINITE = ("unified", "next_order")
 SEQUENCES, LEARNED, LOUD = (f"firststep.theory.{name}" for name in ("sequences", "learned", "loud"))
 # Theories in which n, N and d grow together, whatever the sizes.
 PROPORTIONAL = ("staircase",)
@@ -111,9 +114,10 @@ def predict(
         :math:`\alpha`, :math:`\eta = n_0^\alpha`.
     next_step_sizes, next_step_exponents : array_like, optional
         Step sizes of a second step on a fresh sample, in every combination with the first.
-    theory : {"unified", "staircase", "random_features"}
-        The finite-size theory of every step size [firststep], the limit of many samples at fixed
-        :math:`\alpha` [Moniri24], or the network without a step, whatever the step sizes [MM22].
+    theory : {"unified", "next_order", "staircase", "random_features"}
+        The finite-size theory of every step size [firststep], the same with what is of relative order 1/n, for
+        isotropic inputs, one direction and one step, the limit of many samples at fixed :math:`\alpha` [Moniri24], or
+        the network without a step, whatever the step sizes [MM22].
     baselines : bool
         Whether to add ridge regression on the inputs, with n and with n0 + n samples.
     workers : int, optional
@@ -152,7 +156,7 @@ def predict(
     if later and theory != "unified":
         raise ValueError(f"sequences of steps are predicted by theory='unified'; got {theory!r}")
     check_scope(problem, theory)
-    if theory == "unified":
+    if theory in FINITE:
         check_ratios(sizes)
     concerns = problem.concerns(sizes if theory in PROPORTIONAL else None)
     for concern in concerns:
@@ -160,7 +164,7 @@ def predict(
     solve = import_module(MODULES[theory]).solve
     check_names(f"predict with theory={theory!r}", options, [*_NAMES, *_options_of(theory)])
     values = linear_values(problem, sizes, lam) if baselines else {}
-    with in_parts(workers, progress, "points", steps.size * lam.size if theory == "unified" else 0):
+    with in_parts(workers, progress, "points", steps.size * lam.size if theory in FINITE else 0):
         if later:
             schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
             outcome = cast(Outcome, import_module(SEQUENCES).solve(problem, sizes, schedule, lam, **options))
@@ -177,7 +181,7 @@ def predict(
                     problem, sizes, steps, lam, options.get("rest", "structured")
                 )
                 values |= shares | learned.share_bars(shares, outcome.test_error_bar / outcome.test_error)
-    asked = (*concerns, *_beyond(sizes, float(steps.max()))) if theory == "unified" else concerns
+    asked = (*concerns, *_beyond(sizes, float(steps.max()))) if theory in FINITE else concerns
     if theory in PROPORTIONAL and degree_shares(sizes, 2)[1] > FAR_BELOW:
         asked = (*asked, QUADRATIC)
     notes = tuple(dict.fromkeys((*asked, *outcome.notes)))

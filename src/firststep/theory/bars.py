@@ -15,6 +15,8 @@ from firststep.theory.sectors import degree_shares, directions
 # the eigenvalues' mean square over d.
 BAR_SAMPLES, BAR_DIM, BAR_DEGREES, BAR_SPIKE, BAR_NEXT, BAR_TAILS = 1.7, 0.6, 2.1, 10.0, 0.43, 0.34
 BAR_SPECIAL, BAR_READOUT = 1.3, 0.85
+# And of what the next order in 1/n changes.
+BAR_ORDER = 0.3
 BAR_SMALL, SMALL_RATIOS, BAR_SPECTRUM = 2.5, (4.0, 30.0), 1.5
 # Degrees whose moments of the readout are looked at.
 READOUT_DEGREES, READOUT_SPACING = (2, 3), 0.5

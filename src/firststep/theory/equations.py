@@ -593,6 +593,9 @@ class _Fit:
     learned: Values  # (B, blocks K)
     left_over: Values  # r - R2 learned
     functions: Values  # the fitted function at the nodes, (B, blocks, nz)
+    added: (
+        Values  # C^T R_z C and what fluctuates, beside the neurons' own side of the spikes, (B, npsi, npsi)
+    )
 
 
 def _fit(geometry: Geometry, tables: Tables, f: Forms) -> tuple[_Fit, Values]:
@@ -610,11 +613,12 @@ def _fit(geometry: Geometry, tables: Tables, f: Forms) -> tuple[_Fit, Values]:
     drawn = np.linalg.solve(np.eye(c.shape[1]) + system, f.prior @ through)
     kept = through - _by_block(f.form, drawn)
     from_spikes = c.swapaxes(1, 2) @ kept
-    x, pull = _amplitudes(f.moments, f.loosened + from_spikes[..., :-1], from_spikes[..., -1])
+    added = f.loosened + from_spikes[..., :-1]
+    x, pull = _amplitudes(f.moments, added, from_spikes[..., -1])
     learned = drawn[..., -1] + apply(c - drawn[..., :-1], x)
     left_over = kept[..., -1] - apply(kept[..., :-1], x)
     functions = learned.reshape(count, len(tables.blocks), -1) @ h
-    return _Fit(x, pull, learned, left_over, functions), r
+    return _Fit(x, pull, learned, left_over, functions, added), r
 
 
 def _by_block(form: Values, vectors: Values) -> Values:
@@ -685,6 +689,37 @@ def first_guess(geometry: Geometry, ridge: Values) -> Values:
     return np.concatenate([np.repeat(size[:, None], len(geometry.weights), axis=1), neurons], axis=1)
 
 
+@dataclass(frozen=True)
+class Response:
+    """What q is made of, and how it answers to a shift of the equations."""
+
+    geometry: Geometry
+    tables: Tables
+    forms: Forms
+    fit: _Fit
+    seen: Values  # r, the labels seen through the bulk, (B, blocks K)
+    jacobian: Values
+
+    def adjoint(self) -> Values:
+        """Derivatives of q by shifts of the equations for log rho and log(1 + delta), (B, nz + nu)."""
+        gradient = _gradient(self.geometry, self.tables, self.forms, self.fit)
+        return np.asarray(np.linalg.solve(self.jacobian.swapaxes(1, 2), gradient[..., None])[..., 0])
+
+
+def response_at(
+    geometry: Geometry, tables: Tables, values: Values, reaction: Values | None = None
+) -> Response:
+    """The fit and the equations' derivative; `reaction` (B, nz) is how far each sample reacts to its bulk, else 1."""
+    f = forms_at(geometry, tables, values)
+    fit, r = _fit(geometry, tables, f)
+    jacobian = jacobian_at(geometry, tables, f.state)
+    if reaction is not None:
+        nz = reaction.shape[1]
+        unit = np.eye(jacobian.shape[1])[:nz]
+        jacobian[:, :nz] = unit + reaction[:, :, None] * (jacobian[:, :nz] - unit)
+    return Response(geometry, tables, f, fit, r, jacobian)
+
+
 def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
     r"""q = y^T R y and its derivative along a ridge that depends on z [firststep, unified, eqs. 16-18].
 
@@ -693,14 +728,11 @@ def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
 
     K combines the prior of the random weights with the spikes. The derivative is taken by one adjoint solve.
     """
-    f = forms_at(geometry, tables, values)
-    fit, r = _fit(geometry, tables, f)
+    response = response_at(geometry, tables, values)
+    f, fit, both = response.forms, response.fit, response.adjoint()
     npn, rho = geometry.samples_per_neuron, f.state.rho
     sample_mass = geometry.weights * rho
-    q = npn * (sample_mass * tables.label_square).sum(axis=1) - (r * fit.learned).sum(axis=1)
-    gradient = _gradient(geometry, tables, f, fit)
-    jacobian = jacobian_at(geometry, tables, f.state)
-    both = np.linalg.solve(jacobian.swapaxes(1, 2), gradient[..., None])[..., 0]
+    q = npn * (sample_mass * tables.label_square).sum(axis=1) - (response.seen * fit.learned).sum(axis=1)
     adjoint = both[:, : rho.shape[1]]
     return Answer(
         q=q,

@@ -15,6 +15,8 @@ from firststep.setting import Problem, Sizes
 
 # A step of this size moves nothing.
 SMALLEST_STEP = 1e-12
+# The train error and its parts, which keep their shares.
+TRAIN = ("train_error", "train_mse", "readout_norm_squared")
 # Numbers by their names: a mapping, or fields of one array.
 Numbers = Mapping[str, Array] | NDArray[np.void]
 
@@ -60,7 +62,7 @@ def joined(
         return np.asarray(ratio ** share[:, None])
 
     train = factor("train_error")
-    parts = {name: moved[name] * train for name in ("train_error", "train_mse", "readout_norm_squared")}
+    parts = {name: moved[name] * train for name in TRAIN}
     return parts | {
         "train_error": np.minimum(parts["train_error"], problem.label_variance),
         "test_error": noise + (moved["test_error"] - noise) * factor("test_error", noise),

@@ -184,7 +184,7 @@ class _Grid:
     def leaders(self) -> NDArray[np.bool_]:
         """Which points lead, (S R,): all, if those would be most of them."""
         axes = np.log1p(self.steps), np.log(self.ridges)
-        chosen = [_leading(axis, gap) for axis, gap in zip(axes, LEADING_GAPS, strict=True)]
+        chosen = [leading(axis, gap) for axis, gap in zip(axes, LEADING_GAPS, strict=True)]
         leads = np.zeros(self.places.size, dtype=bool)
         leads[self.places[np.ix_(*chosen)]] = True
         return leads if leads.mean() <= MOST_LEADING else np.ones_like(leads)
@@ -198,7 +198,7 @@ class _Grid:
         return found
 
 
-def _leading(values: Array, gap: float) -> NDArray[np.intp]:
+def leading(values: Array, gap: float) -> NDArray[np.intp]:
     """Of rising values the first, the last, and some between, no further apart than `gap` where there are any."""
     fewest = min(len(values), CHANGE_NODES)
     count = max(fewest, math.ceil(float(values[-1] - values[0]) / gap) + 1)
