@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 Values = NDArray[Any]
 # Longest relative step, so that positive unknowns stay positive and a poor start cannot throw the iteration off.
 LONGEST_STEP = 1.5
-# Rounds of the plain map before Newton starts, and whenever Newton loses its way.
+# Rounds at most; those of the plain map before Newton starts, and whenever Newton loses its way.
+MAX_ITER = 60
 PLAIN_ROUNDS = 6
 
 
@@ -85,7 +86,7 @@ def solve(
     start: Values,
     *,
     tolerance: float = 1e-11,
-    max_iter: int = 60,
+    max_iter: int = MAX_ITER,
     plain_rounds: int = PLAIN_ROUNDS,
 ) -> FixedPoint:
     """Solve a batch of equations.

@@ -34,6 +34,8 @@ from firststep.theory.spread import Spread
 
 # Nodes of z, in units of the products of two functions of z, from which on steps are computed from those.
 LONG = 1.5
+# What helps where the equations of the errors have no solution within reach.
+REMEDY = "raise ridge, lower the step size, or check that the ratios are of order one"
 # Keeps logarithms finite where nothing but the ridge is left of 1/rho.
 LEAST_BULK = 1e-200
 # Where the first guess is too far a ridge is raised by the first until it is near, at most so often, and the solution
@@ -299,7 +301,13 @@ def _reduced_steps(
 
 
 def solve_points(
-    geometry: Geometry, tables: Tables, ridge: Values, start: Values, tolerance: float, plain_rounds: int
+    geometry: Geometry,
+    tables: Tables,
+    ridge: Values,
+    start: Values,
+    tolerance: float,
+    plain_rounds: int,
+    remedy: str = REMEDY,
 ) -> fixedpoint.FixedPoint:
     """rho(z) and 1 + delta(u) for a batch of points, as one vector each [firststep, unified, eqs. 9-10]."""
     calm_memory()
@@ -324,12 +332,7 @@ def solve_points(
         state = state_at(geometry, taken(index), values[:, :nz], 1 / values[:, nz:])
         return np.concatenate([_resolved(geometry, floor[index] + state.bulk)[0], 1 + state.delta], axis=1)
 
-    equations = fixedpoint.Equations(
-        newton,
-        plain,
-        what="the unified equations",
-        remedy="raise ridge, lower the step size, or check that the ratios are of order one",
-    )
+    equations = fixedpoint.Equations(newton, plain, what="the unified equations", remedy=remedy)
     return fixedpoint.solve(equations, start, tolerance=tolerance, plain_rounds=plain_rounds)
 
 

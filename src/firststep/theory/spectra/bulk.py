@@ -61,6 +61,8 @@ SURE_MASS = 1e-5
 # Largest temporary of a solution, in complex numbers for all points, and what one spectrum may cost: multiplications,
 # of which a core does some 1e9 a second. More is looked at with blurred eyes.
 MOST_NUMBERS, MOST_WORK = 4e6, 4e9
+# What helps where a spectrum cannot be had; it has no ridge to raise.
+REMEDY = "lower the step size, or take more dimensions, samples and neurons"
 
 
 class Overworked(RuntimeError):
@@ -77,10 +79,7 @@ class Work:
         """Count, and refuse to go on beyond the limit."""
         self.spent += cost
         if self.spent > MOST_WORK:
-            raise Overworked(
-                f"this spectrum takes more than {MOST_WORK:.0e} multiplications: lower the step size, or take more "
-                "dimensions, samples and neurons"
-            )
+            raise Overworked(f"this spectrum takes more than {MOST_WORK:.1e} multiplications: {REMEDY}")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from firststep.theory.spectra.bulk import (
     EMPTY,
     MOST_NUMBERS,
     NEAREST,
+    REMEDY,
     TIGHT,
     UNLIKELY,
     Bulk,
@@ -363,18 +364,23 @@ class FeatureBulk(Solver):
         together = self._together()
         for low in range(0, len(ridge), together):
             part = slice(low, low + together)
-            if self.work is not None:
-                self.work.add(USUAL_ROUNDS * len(ridge[part]) * self.cost)
+            self._count(len(ridge[part]), USUAL_ROUNDS)
             tables = self.repeated(len(ridge[part]))
             try:
-                solved: Any = solve_points(g, tables, ridge[part], start[part], tolerance, rounds)
+                solved: Any = solve_points(g, tables, ridge[part], start[part], tolerance, rounds, REMEDY)
             except fixedpoint.ConvergenceError as error:
                 solved = failed = error
+                self._count(int((error.residual > tolerance).sum()), fixedpoint.MAX_ITER - USUAL_ROUNDS)
             values.append(np.asarray(solved.value))
             left.append(np.asarray(solved.residual))
         if failed is not None:
             raise fixedpoint.ConvergenceError(str(failed), np.concatenate(values), np.concatenate(left))
         return np.concatenate(values)
+
+    def _count(self, points: int, rounds: int) -> None:
+        """Put so many rounds at so many points on the bill, if there is one."""
+        if self.work is not None:
+            self.work.add(rounds * points * self.cost)
 
     def _together(self) -> int:
         """Points that are solved at once, for the memory that their matrices take."""
