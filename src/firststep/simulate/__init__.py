@@ -223,8 +223,8 @@ def simulate(
     schedule = schedule_of(sizes, step_sizes, step_exponents, next_step_sizes, next_step_exponents)
     names = checked_extras(extras)
     check_training(problem, sizes, schedule, names)
-    _check_replicas(replicas, names)
     check_options(seed, dtype, test, n_test, names)
+    _check_replicas(replicas, names)
     library = checked_library(backend, device)
     if workers is not None:
         check_whole("workers", workers, 1)

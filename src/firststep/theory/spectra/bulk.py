@@ -79,7 +79,7 @@ class Work:
         """Count, and refuse to go on beyond the limit."""
         self.spent += cost
         if self.spent > MOST_WORK:
-            raise Overworked(f"this spectrum takes more than {MOST_WORK:.1e} multiplications: {REMEDY}")
+            raise Overworked(f"this spectrum takes more than {MOST_WORK:.0e} multiplications: {REMEDY}")
 
 
 @dataclass(frozen=True)
