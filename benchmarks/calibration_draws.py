@@ -141,19 +141,24 @@ def _ridge(design: Any, targets: Any, ridge: float) -> tuple[Any, Any]:
     return fitted, targets - fitted @ design.T
 
 
-def _replica(case: Case, seed: int, number: int) -> Draw:
-    """A replica of the package's own simulation with its controls."""
+def _replica(case: Case, seed: int, number: int, dtype: str = "float32") -> Draw:
+    """A replica of the package's own simulation with its controls; in float64 where float32 cannot hold the ridge."""
     exponents = (case.step_exponent, *case.later)
-    found = run_replica(
-        case.problem,
-        case.sizes,
-        [[float(case.sizes.step_size(exponent)) for exponent in exponents]],
-        [case.ridge],
-        seed=20261118 + 1000 * seed + case.index,
-        replica=number,
-        dtype="float32",
-        extras=("controls",),
-    )
+    try:
+        found = run_replica(
+            case.problem,
+            case.sizes,
+            [[float(case.sizes.step_size(exponent)) for exponent in exponents]],
+            [case.ridge],
+            seed=20261118 + 1000 * seed + case.index,
+            replica=number,
+            dtype=dtype,
+            extras=("controls",),
+        )
+    except ValueError as error:
+        if dtype == "float64" or "rounding error" not in str(error):
+            raise
+        return _replica(case, seed, number, "float64")
     result = {name: [float(found[name].ravel()[0])] for name in QUANTITIES}
     return result | {"controls": [] if found.controls is None else found.controls.tolist()}
 
