@@ -63,6 +63,7 @@ SEED = 20220518
 REASONS = {
     "structured rest": "The law of M holds the labels that n0 samples contain",
     "unified": "The resolutions at which errors are solved are balanced anew",
+    "simulations": "Simulations with fewer than 256 neurons or samples and six ridges or more",
     "predicted spectra": "A predicted density has the ends of each of its pieces among its points",
     "fits": "The estimators' defaults are tanh in place of softplus",
 }

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from firststep import Problem, Sizes, predict, predict_spectrum, simulate_spectrum
+from firststep.numerics import fixedpoint
 from firststep.results import Spectrum
 from firststep.theory import equations, joins, ladder, loud, unified
 from firststep.theory.coefficients import geometry_of
@@ -182,8 +183,12 @@ def test_a_solution_that_no_start_is_near_is_reached_from_larger_ridges(
     # Where this ridge can be solved, too, nothing but the ridge has changed.
     larger = predict(problem, sizes, [step], [1e3 * ridge])
     np.testing.assert_allclose(found.test_error, larger.test_error, rtol=1e-3)
-    monkeypatch.setattr(equations, "MOST_RISES", 1)
-    with pytest.raises(RuntimeError, match="no solution of the unified equations"):
+
+    def from_nowhere(*_: object) -> None:
+        raise fixedpoint.ConvergenceError("no larger ridge", np.zeros(1), np.zeros(1))
+
+    monkeypatch.setattr(equations, "_descended", from_nowhere)
+    with pytest.raises(RuntimeError, match="no larger ridge"):
         predict(problem, sizes, [step], [ridge])
 
 
