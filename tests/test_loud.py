@@ -15,25 +15,27 @@ def setting(activation, inputs, **words):
     return Problem(activation, "h1 + h2/2", 0.3, rows="sphere", inputs=inputs, **words)
 
 
-# 40 drawn networks (benchmarks/covariance.py): inputs, activation, exponent, test error with its standard error.
+# 160 drawn networks (benchmarks/covariance.py): inputs, activation, exponent, test error with its standard error.
 DRAWN = [
-    ("spiked(10, overlap=1)", "relu", 0.0, 0.4708, 0.0030),
-    ("spiked(10, overlap=1)", "relu", 0.2, 0.3749, 0.0020),
-    ("spiked(10, overlap=1)", "relu", 0.4, 0.2269, 0.0011),
-    ("spiked(10, overlap=1)", "relu", 0.5, 0.2079, 0.0007),
-    ("spiked(10, overlap=1)", "tanh", 0.3, 0.7280, 0.0032),
-    ("spiked(10, overlap=1)", "tanh", 0.5, 0.6797, 0.0028),
-    ("spiked(50, overlap=1)", "relu", 0.0, 0.2742, 0.0017),
-    ("spiked(50, overlap=1)", "relu", 0.3, 0.1864, 0.0005),
-    ("spiked(50, overlap=1)", "relu", 0.4, 0.1880, 0.0006),
-    ("spiked(50, overlap=1)", "softplus", 0.4, 0.1695, 0.0016),
-    ("spiked(50, overlap=1)", "tanh", 0.5, 0.6718, 0.0029),
-    ("spiked(50, overlap=0)", "relu", 0.3, 1.0184, 0.0069),
-    ("spiked(50, overlap=0)", "relu", 0.5, 0.9337, 0.0076),
-    ("spiked(50, overlap=0)", "tanh", 0.3, 0.9348, 0.0049),
-    ("spiked(50, overlap=0)", "tanh", 0.5, 0.9681, 0.0071),
-    ("power(1)", "tanh", 0.2, 1.1664, 0.0060),
-    ("power(1)", "relu", 0.5, 1.4181, 0.0066),
+    ("spiked(10, overlap=1)", "relu", 0.0, 0.4712, 0.0013),
+    ("spiked(10, overlap=1)", "relu", 0.2, 0.3753, 0.0008),
+    ("spiked(10, overlap=1)", "relu", 0.4, 0.2266, 0.0004),
+    ("spiked(10, overlap=1)", "relu", 0.5, 0.2087, 0.0004),
+    ("spiked(10, overlap=1)", "tanh", 0.3, 0.7260, 0.0012),
+    ("spiked(10, overlap=1)", "tanh", 0.5, 0.6765, 0.0013),
+    ("spiked(50, overlap=1)", "relu", 0.0, 0.2740, 0.0006),
+    ("spiked(50, overlap=1)", "relu", 0.3, 0.1863, 0.0003),
+    ("spiked(50, overlap=1)", "relu", 0.4, 0.1878, 0.0003),
+    ("spiked(50, overlap=1)", "softplus", 0.4, 0.1693, 0.0008),
+    ("spiked(50, overlap=1)", "tanh", 0.5, 0.6723, 0.0015),
+    ("spiked(50, overlap=0)", "relu", 0.3, 1.0198, 0.0029),
+    ("spiked(50, overlap=0)", "relu", 0.5, 0.9360, 0.0032),
+    ("spiked(50, overlap=0)", "tanh", 0.3, 0.9364, 0.0020),
+    ("spiked(50, overlap=0)", "tanh", 0.5, 0.9673, 0.0032),
+    ("power(1)", "tanh", 0.2, 1.1594, 0.0027),
+    ("power(1)", "relu", 0.5, 1.4202, 0.0033),
+    ("power(1)", "relu", 0.3, 1.3664, 0.0029),
+    ("power(1)", "softplus", 0.5, 1.2290, 0.0035),
 ]
 
 
@@ -43,6 +45,13 @@ def test_errors_against_drawn_networks(row):
     found = predict(setting(activation, inputs), SIZES, step_exponents=exponent, ridges=0.1)
     assert found.test_error[0, 0] == pytest.approx(value, abs=0.01 * value + 2 * error)
     assert abs(found.test_error[0, 0] - value) < found.test_error_bar[0, 0] + 2 * error
+
+
+def test_what_M_scatters_along_a_loud_direction_counts_once():
+    """Counted besides the neurons' own noise it made this error 9.7 % too high."""
+    value, error = 0.1944, 0.0004  # 160 drawn networks
+    found = predict(setting("relu", "spiked(50, overlap=1)"), SIZES, step_exponents=0.5, ridges=0.1)
+    assert found.test_error[0, 0] == pytest.approx(value, abs=0.015 * value + 2 * error)
 
 
 # The same for an output of order one (seed 0, with controls), n, d, N = 600, 300, 450, alpha 0.1, 0.3 and 0.5.

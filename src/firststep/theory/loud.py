@@ -287,9 +287,9 @@ class _Step:
         found[:, 1:, 1:] = k_u * linear + k_u**2 * quadratic
         louder = self.noise * loud_covariance(profiles, moments, lifted)
         found[:, 1:, 1:] += (u**2)[:, None, None] * (louder - self.spread * profiles.gram(lifted, lifted))
-        # What a row has beside l turns it towards l, too.
+        # What a row has along the teacher's direction turns it towards l, too; M's scatter there is in the own noise.
         right = profiles.seen(vectors)
-        towards = loud * moments.first[0] @ right.T
+        towards = loud * moments.first[0, :-1] @ right[:, :-1].T
         turned = np.eye(len(vectors)) + k_u * (profiles.seen(lifted) @ moments.first @ right.T)
         found[:, 0, 1:] = found[:, 1:, 0] = k_u[:, 0] * ((towards @ plain) @ turned.swapaxes(1, 2))
         found[:, 0, 0] = (self.turn * u) ** 2 * float(towards @ plain @ towards)
