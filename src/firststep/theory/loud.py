@@ -82,7 +82,7 @@ def is_loud(problem: Problem, sizes: Sizes) -> bool:
 
 
 @dataclass(frozen=True)
-class _Pull:
+class Pull:
     """What a step adds along l, signal and noise, and beside it, in units of the step size."""
 
     signal: float
@@ -90,7 +90,8 @@ class _Pull:
     beside: float
 
     @classmethod
-    def of(cls, problem: Problem, sizes: Sizes) -> "_Pull":
+    def of(cls, problem: Problem, sizes: Sizes) -> "Pull":
+        """From the mean gradient, its scatter and what an output of order one has along l."""
         values, shares, weights = grouped(problem.covariance(sizes.dim))
         power = 1.0 if problem.rule.plain else 0.0
         slope = abs(float(np.atleast_1d(problem.teacher.gradient_mean)[0]))
@@ -103,6 +104,23 @@ class _Pull:
         signal = slope * math.sqrt(weights[0])
         noise = math.sqrt((scatter + problem.output_law.order_one * c1**2 * values[0]) / sizes.dim)
         return cls(along * signal, along * noise, unit * math.sqrt(others))
+
+    def draws(self, count: int) -> tuple[Array, Array]:
+        """Quadrature of the step's noise along l, one number for each draw, with so many nodes where it matters."""
+        if not self.noise > CERTAIN * self.signal:
+            return gauss_hermite(1)
+        draws, weights = gauss_hermite(count)
+        if self.signal > 0:
+            return draws, weights
+        # Without the teacher both signs of l are alike.
+        return draws[draws > 0], 2 * weights[draws > 0]
+
+    @property
+    def typical(self) -> float:
+        """The draw with which signal and noise have the squared length that they have on average."""
+        if self.noise == 0:
+            return 0.0
+        return (math.hypot(self.signal, self.noise) - self.signal) / self.noise
 
     def nodes(self, step_size: float, draft: bool) -> "_Nodes":
         """As many as functions of both coordinates and of the readout ask for."""
@@ -133,10 +151,15 @@ def _steep_rule(
     return nodes[kept], np.asarray(weights[kept] / weights[kept].sum())
 
 
-def loud_geometry(problem: Problem, sizes: Sizes, rest: str, at: "_Nodes") -> tuple[Geometry, Array, Array]:
-    """Two coordinates, neurons known by U, xi and xi', d - 1 directions that are random; and xi, xi' at the nodes."""
+def loud_geometry(
+    problem: Problem, sizes: Sizes, rest: str, at: "_Nodes", highest: int
+) -> tuple[Geometry, Array, Array]:
+    """Two coordinates, neurons known by U, xi and xi', d - 1 directions that are random; and xi, xi' at the nodes.
+
+    Degrees up to `highest` have sectors of their own, as far as this theory has them.
+    """
     any_nodes = Resolution(3, 1.0, 1, negligible=NEGLIGIBLE)
-    plain = geometry_of(problem, sizes, any_nodes, rest, 0, min(HIGHEST, highest_degree(sizes)))
+    plain = geometry_of(problem, sizes, any_nodes, rest, 0, min(HIGHEST, highest))
     line, masses = _steep_rule(lambda x: np.exp(-(x**2) / 2), LOUD_REACH, at.width, LOUD_SPACING * at.coarse)
     other, other_masses = gauss_hermite(at.second)
     readout, readout_weights = problem.readout_law.rule(1.0)
@@ -446,7 +469,7 @@ def solve(
     >>> print(f"{found.test_error[0, 0]:.3f}")
     0.981
     """
-    pull = _Pull.of(problem, sizes)
+    pull = Pull.of(problem, sizes)
     share = start_share(problem, sizes, step_sizes)
     ahead = [0.0] + [SMALLEST_STEP] * bool(share.any())
     steps, index = np.unique(np.append(ahead, step_sizes), return_inverse=True)
@@ -489,17 +512,14 @@ def _averaged(
     problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, draft: bool
 ) -> dict[str, Array]:
     """Errors and shares of the teacher's terms, (S, R)."""
-    pull = _Pull.of(problem, sizes)
-    uncertain = pull.noise > CERTAIN * pull.signal
-    draws, weights = gauss_hermite((2 if draft else DRAW_NODES) if uncertain else 1)
-    if uncertain and pull.signal == 0:
-        # Without the teacher both signs of l are alike.
-        draws, weights = draws[draws > 0], 2 * weights[draws > 0]
+    pull = Pull.of(problem, sizes)
+    draws, weights = pull.draws(2 if draft else DRAW_NODES)
     found: dict[str, Array] = {}
     for i, step in enumerate(steps):
         # Without a step the initial output plays no part, and no draw does.
         here = problem if step > 0 else problem.without_step()
-        geometry, *own = loud_geometry(here, sizes, rest, pull.nodes(float(step), draft))
+        at = pull.nodes(float(step), draft)
+        geometry, *own = loud_geometry(here, sizes, rest, at, highest_degree(sizes))
         # One draw begins where the one before ended.
         start, rounds = first_guess(geometry, ridges), 8
         for draw, weight in zip(draws, weights, strict=True) if step > 0 else [(0.0, 1.0)]:

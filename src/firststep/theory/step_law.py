@@ -426,12 +426,14 @@ def length_dim(problem: Problem, sizes: Sizes) -> float:
 FEW_DIRECTIONS = 8.0
 
 
-def levels_beside(problem: Problem, sizes: Sizes, step_size: float) -> tuple[Array, Array]:
+def levels_beside(
+    problem: Problem, sizes: Sizes, step_size: float, loudest: bool = False
+) -> tuple[Array, Array]:
     r"""Eigenvalues of S between typical directions, and their shares: what the special ones have is taken out.
 
     A loud eigenvector that the step has found is no typical direction. With V the special directions the levels with
     few directions are replaced by the eigenvalues of S between vectors orthogonal to V, as far as these lie beyond the
-    other levels [firststep, covariance].
+    other levels [firststep, covariance]. `loudest` counts the loudest eigenvector among V, whatever the step has found.
 
     Examples
     --------
@@ -451,6 +453,8 @@ def levels_beside(problem: Problem, sizes: Sizes, step_size: float) -> tuple[Arr
     largest = np.take_along_axis(parts, np.abs(parts).argmax(axis=1, keepdims=True), axis=1)[:, 0]
     joined = np.copysign(np.sqrt((parts**2).sum(axis=1)), largest)
     coordinates = np.concatenate([joined[:, single], *parts[:, :, ~single].swapaxes(0, 1)], axis=1)
+    if loudest:
+        coordinates = np.concatenate([np.eye(coordinates.shape[1])[:1], coordinates])
     places = np.concatenate([values[single], *[values[~single]] * parts.shape[1]])
     basis = np.linalg.qr(coordinates.T, mode="complete")[0][:, len(coordinates) :]
     found = np.linalg.eigvalsh((basis.T * places) @ basis)[::-1]

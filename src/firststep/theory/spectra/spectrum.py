@@ -18,13 +18,15 @@ from firststep.numerics import fixedpoint
 from firststep.results import Outlier, Spectrum
 from firststep.setting import Problem, Sizes, later_steps_of, step_sizes_of
 from firststep.setting.doors import door
+from firststep.theory.loud import is_loud
 from firststep.theory.scope import check_scope
 from firststep.theory.spectra.blurred import blurred, places
 from firststep.theory.spectra.bulk import WRONG_MASS, Overworked, Work, area
 from firststep.theory.spectra.covariant import CovariantWeights
 from firststep.theory.spectra.feature_bulk import FeatureBulk
 from firststep.theory.spectra.loose import has_islets
-from firststep.theory.spectra.two_step_features import TwoStepFeatures
+from firststep.theory.spectra.loud_features import LoudFeatures
+from firststep.theory.spectra.two_step_features import TwoCoordinates, TwoStepFeatures
 from firststep.theory.spectra.two_steps import TwoStepWeights, check_steps
 from firststep.theory.spectra.weight_bulk import WeightBulk
 from firststep.theory.step_law import is_plain
@@ -188,10 +190,10 @@ def _solver_of(
     check_steps(problem, sizes, len(taken), of, rest)
     first, second = (*taken, 0.0, 0.0)[:2]
     if of == "features":
-        two = (first, second)
-        return (
-            TwoStepFeatures(problem, sizes, two, rest) if second else FeatureBulk(problem, sizes, first, rest)
-        )
+        if second:
+            return TwoStepFeatures(problem, sizes, (first, second), rest)
+        kind = LoudFeatures if is_loud(problem, sizes) else FeatureBulk
+        return kind(problem, sizes, first, rest)
     if not problem.covariance(sizes.dim).isotropic:
         return CovariantWeights(problem, sizes, (first, 0.0), rest)
     if second or problem.teacher.directions > 1:
@@ -217,8 +219,8 @@ def _without_islets(found: Spectrum, rest: str, points: int) -> Spectrum:
 def _sharp_or_blurred(bulk: FeatureBulk | WeightBulk, points: int, check: bool) -> Spectrum:
     """The spectrum as the equations have it; blurred where it falls into too many bands, or takes too much work."""
     try:
-        # After two steps there is one resolution, whose work is bounded, some three seconds.
-        bulk.work = None if isinstance(bulk, TwoStepFeatures) else Work()
+        # With two coordinates there is one resolution, whose work is bounded, some three seconds.
+        bulk.work = None if isinstance(bulk, TwoCoordinates) else Work()
         found = _refined(bulk, points, check)
         if _is_whole(found):
             return found
@@ -295,7 +297,7 @@ class Follower:
         """Density, edges and outliers."""
 
         def solve(bulk: FeatureBulk | WeightBulk) -> Spectrum:
-            bulk.work = Work()
+            bulk.work = None if isinstance(bulk, TwoCoordinates) else Work()
             return _solved(bulk, points, check=False)
 
         try:
@@ -344,7 +346,8 @@ def expected_outliers(problem: Problem, sizes: Sizes, step_size: float, *, rest:
     >>> expected_outliers(Problem("tanh", "identity", rows="sphere"), Sizes(1000, 500, 750), step_size=0.0)
     0
     """
-    return len(FeatureBulk(problem, sizes, float(step_size), rest).above())
+    taken = [float(step_size)] if step_size else []
+    return len(_solver_of(problem, sizes, taken, "features", rest).above())
 
 
 @door

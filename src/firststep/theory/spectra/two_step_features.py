@@ -20,28 +20,20 @@ PLANE = Plane(26, 12, 0.3)
 LEVELS = (1, 1)
 
 
-class TwoStepFeatures(FeatureBulk):
-    """Features after two steps on fresh samples, by the law of `firststep.theory.both_steps`."""
+class TwoCoordinates(FeatureBulk):
+    """Features of neurons that share two coordinates, at one resolution."""
 
     one_coordinate = False
 
-    def __init__(self, problem: Problem, sizes: Sizes, steps: tuple[float, float], rest: str) -> None:
-        self.problem, self.sizes, self.step_size, self.rest = problem, sizes, steps[0], rest
-        geometry = reached(plane_geometry(problem, sizes, PLANE, rest, spectral_degrees(sizes)))
-        self.geometry = geometry
-        law = both_steps(problem, sizes, steps, rest, Readouts(geometry.u, geometry.u_weights), LEVELS)
-        self.tables = tables_from(geometry, law)
-        self.set_moments()
-
-    def first_scanned(self, x: Array) -> Bulk:
+    def scanned(self, x: Array) -> Bulk:
         """From far above the real axis."""
         return self.approached(x)
 
-    def settled(self, rounds: int = 0) -> "TwoStepFeatures":
+    def settled(self, rounds: int = 0) -> "TwoCoordinates":
         """The same: there is one resolution."""
         return self
 
-    def coarse(self) -> "TwoStepFeatures":
+    def coarse(self) -> "TwoCoordinates":
         """The same."""
         return self
 
@@ -52,3 +44,15 @@ class TwoStepFeatures(FeatureBulk):
     def checked(self, x: Array, density: Array, scan: Bulk) -> float:
         """Not told."""
         return math.nan
+
+
+class TwoStepFeatures(TwoCoordinates):
+    """Features after two steps on fresh samples, by the law of `firststep.theory.both_steps`."""
+
+    def __init__(self, problem: Problem, sizes: Sizes, steps: tuple[float, float], rest: str) -> None:
+        self.problem, self.sizes, self.step_size, self.rest = problem, sizes, steps[0], rest
+        geometry = reached(plane_geometry(problem, sizes, PLANE, rest, spectral_degrees(sizes)))
+        self.geometry = geometry
+        law = both_steps(problem, sizes, steps, rest, Readouts(geometry.u, geometry.u_weights), LEVELS)
+        self.tables = tables_from(geometry, law)
+        self.set_moments()
