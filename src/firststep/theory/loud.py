@@ -39,9 +39,10 @@ from firststep.theory.step_law import (
 # Share of a row's squared norm from which on a direction is loud, where that of the next one is at most so large, and
 # whatever that is.
 LOUD, NEXT, LOUDER = 0.01, 0.01, 0.065
-# Nodes of xi, of a neuron's own noise along l, and of the step's noise there, where it is not small against the signal
-# by this factor.
-OWN_NODES, NOISE_NODES, DRAW_NODES, CERTAIN = 3, 2, 4, 0.1
+# Nodes of xi; of a neuron's own noise along l, and of the step's noise there, where it is not small against the signal
+# by this factor: more from where a step adds so much of it on; in a draft.
+OWN_NODES, NOISE_NODES, DRAW_NODES, CERTAIN = 3, (2, 3, 4), (4, 8, 8), 0.1
+STEEP, DRAFT_DRAWS = (0.25, 0.75), 2
 # Nodes of l, and of g, in averages over the step's sample.
 SAMPLE_NODES, SLOPE_NODES = 60, 60
 # Degrees that have a sector of their own, and the size below which functions of both coordinates are left out.
@@ -127,16 +128,24 @@ class Pull:
         first = step_size * math.hypot(self.signal, self.noise)
         second = 3 if self.signal > 8 * self.beside else min(10, round(4 + 8 * step_size * self.beside))
         width = min(1.0, max(NARROWEST, 1 / max(first, 1e-9)))
-        return _Nodes(width, min(second, 4) if draft else second, COARSE if draft else 1.0)
+        if draft:
+            return _Nodes(width, min(second, 4), COARSE, NOISE_NODES[0], DRAFT_DRAWS)
+        steep = sum(step_size * self.noise > limit for limit in STEEP)
+        return _Nodes(width, second, 1.0, NOISE_NODES[steep], DRAW_NODES[steep])
 
 
 @dataclass(frozen=True)
 class _Nodes:
-    """Width in l and in U of what the neurons share, one over the spike; nodes of the other coordinate; spacing."""
+    """Width in l and in U of what the neurons share, one over the spike; nodes of the other coordinate; spacing.
+
+    Then nodes of a neuron's own noise along l, and of the step's.
+    """
 
     width: float
     second: int
     coarse: float
+    noise: int
+    draws: int
 
 
 def _steep_rule(
@@ -167,7 +176,7 @@ def loud_geometry(
         density, reach = problem.readout_law.density, problem.readout_law.reach
         readout, readout_weights = _steep_rule(density, reach, at.width, READOUT_SPACING * at.coarse)
     xi, xi_weights = sphere_rule(OWN_NODES, sizes.dim)
-    noise, noise_weights = gauss_hermite(NOISE_NODES)
+    noise, noise_weights = gauss_hermite(at.noise)
     u = np.repeat(readout, len(xi) * len(noise))
     weights = np.outer(readout_weights, np.outer(xi_weights, noise_weights))
     values, shares, _ = grouped(problem.covariance(sizes.dim))
@@ -467,7 +476,7 @@ def solve(
     >>> problem = Problem("relu", "h1 + h2/2", 0.3, rows="sphere", inputs="spiked(50, overlap=0)")
     >>> found = solve(problem, Sizes(1000, 500, 750), np.array([10.0]), np.array([0.1]))
     >>> print(f"{found.test_error[0, 0]:.3f}")
-    0.981
+    0.979
     """
     pull = Pull.of(problem, sizes)
     share = start_share(problem, sizes, step_sizes)
@@ -513,13 +522,13 @@ def _averaged(
 ) -> dict[str, Array]:
     """Errors and shares of the teacher's terms, (S, R)."""
     pull = Pull.of(problem, sizes)
-    draws, weights = pull.draws(2 if draft else DRAW_NODES)
     found: dict[str, Array] = {}
     for i, step in enumerate(steps):
         # Without a step the initial output plays no part, and no draw does.
         here = problem if step > 0 else problem.without_step()
         at = pull.nodes(float(step), draft)
         geometry, *own = loud_geometry(here, sizes, rest, at, highest_degree(sizes))
+        draws, weights = pull.draws(at.draws)
         # One draw begins where the one before ended.
         start, rounds = first_guess(geometry, ridges), 8
         for draw, weight in zip(draws, weights, strict=True) if step > 0 else [(0.0, 1.0)]:
