@@ -201,7 +201,8 @@ def operations(sizes: Sizes, n_steps: int, n_ridges: int, dtype: str) -> float:
     """Floating-point operations that a replica's matrix products and factorisations need.
 
     A symmetric product counts half of any other; draws, activations and the elementwise series of the test error
-    count nothing, although they take time.
+    count nothing, although they take time. What a fit in float64 computes in float32 counts as if it were in
+    float64, its refinement nothing.
     """
     n, d, width, n0 = sizes.n_samples, sizes.dim, sizes.width, sizes.n_step_samples
     small, large = min(n, width), max(n, width)

@@ -237,6 +237,92 @@ def test_a_tridiagonal_matrix_serves_every_shift_as_factorisations_do(monkeypatc
     )
 
 
+def spiked_design(count, width, spike, seed=6):
+    """Features with an outlier, as after a large step, and labels."""
+    rng = np.random.default_rng(seed)
+    design = rng.standard_normal((count, width)) + spike * np.outer(
+        rng.standard_normal(count), rng.standard_normal(width) / math.sqrt(width)
+    )
+    return design, design[:, 0] + rng.standard_normal(count)
+
+
+@pytest.mark.parametrize("shape", [(700, 300), (300, 420), (500, 500)])
+@pytest.mark.parametrize("spike", [0.0, 30.0])
+@pytest.mark.parametrize("ridges", [[1e-3], [1e-3, 0.1], [0.03, 1e-2, 10.0], [2.0, 2.0]])
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e25])
+def test_a_gram_matrix_in_float32_gives_the_fits_of_float64(monkeypatch, shape, spike, ridges, scale):
+    monkeypatch.setattr(ridge_module, "REFINED_ROWS", 1)
+    design, labels = spiked_design(*shape, spike)
+    count = shape[0]
+    found = ridge_module._refined_solve(design, design.T @ labels * scale, count * np.array(ridges))
+    assert found is not None
+    for ridge, solution, product in zip(ridges, *found, strict=True):
+        exact = scale * np.linalg.solve(
+            design.T @ design + ridge * count * np.eye(shape[1]), design.T @ labels
+        )
+        assert np.linalg.norm(solution - exact) < 1e-9 * np.linalg.norm(exact)
+        np.testing.assert_allclose(product, design @ solution, atol=1e-12 * np.linalg.norm(product))
+    # The same by the door that replicas use, in which whichever side is smaller is refined.
+    path = network.ridge_path(design, labels, ridges)
+    monkeypatch.setattr(ridge_module, "REFINED_ROWS", 10**9)
+    plain = network.ridge_path(design, labels, ridges)
+    assert np.any(path.coefficients != plain.coefficients)
+    np.testing.assert_allclose(path.train_error, plain.train_error, rtol=1e-9)
+    np.testing.assert_allclose(path.train_mse, plain.train_mse, rtol=1e-7)
+    differences = np.linalg.norm(path.coefficients - plain.coefficients, axis=1)
+    assert np.all(differences < 2e-9 * np.linalg.norm(plain.coefficients, axis=1))
+
+
+def test_a_gram_matrix_in_float32_is_summed_over_rows_that_fit(monkeypatch):
+    design = spiked_design(1300, 300, 3.0)[0]
+    gram = ridge_module._single_gram(design)
+    assert gram.dtype == np.float32
+    np.testing.assert_allclose(gram, design.T @ design, rtol=1e-4, atol=1e-3)
+    monkeypatch.setattr(ridge_module, "CHUNK_BYTES", 1)
+    applied, products = ridge_module._applied(design[:50], design[50:52])
+    np.testing.assert_allclose(products, design[50:52] @ design[:50].T, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(applied, products @ design[:50], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("spike", "ridges", "scale"), [(0.0, [1e-12, 1.0], 1.0), (1e4, [1e-2], 1.0), (0.0, [1e50], 1e25)]
+)
+def test_what_float32_cannot_hold_is_solved_in_float64(spike, ridges, scale):
+    """Ridges below its rounding errors, and features whose squares it does not have."""
+    design, labels = spiked_design(400, 300, spike)
+    design *= scale
+    assert ridge_module._refined_solve(design, design.T @ labels, 400 * np.array(ridges)) is None
+    path = network.ridge_path(design, labels, ridges)
+    for ridge, found in zip(ridges, path.coefficients, strict=True):
+        exact = np.linalg.solve(design.T @ design + 400 * ridge * np.eye(300), design.T @ labels)
+        np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-7 * np.abs(exact).max())
+
+
+def test_a_refinement_that_does_not_converge_is_never_used(monkeypatch):
+    design, labels = spiked_design(400, 300, 3.0)
+    moment, shifts = design.T @ labels, np.array([4.0, 400.0])
+    assert ridge_module._refined_solve(design, moment, shifts) is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(ridge_module, "REFINED_ROUNDS", 1)
+        assert ridge_module._refined_solve(design, moment, shifts) is None
+    # A Gram matrix of other features: the residuals know.
+    with monkeypatch.context() as patch:
+        other = spiked_design(400, 300, 3.0, seed=7)[0].astype(np.float32)
+        patch.setattr(ridge_module, "_single_gram", lambda factor: other.T @ other)
+        assert ridge_module._refined_solve(design, moment, shifts) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(ridge_module, "_conjugate", lambda multiply, right, *rest: np.full_like(right, np.nan))
+        assert ridge_module._refined_solve(design, moment, shifts) is None
+    # Conjugate gradients want a positive matrix, and give up on one that takes too many of them.
+    for value in (-1.0, 0.0):
+        found = ridge_module._conjugate(
+            lambda v, value=value: value * v, np.ones(3, np.float32), 0.0, 1.0, 1e-4
+        )
+        assert np.isnan(found).all()
+    slow = np.linspace(1e-6, 1, 3000, dtype=np.float32)
+    assert np.isnan(ridge_module._conjugate(lambda v: slow * v, np.ones_like(slow), 0.0, 1.0, 1e-6)).all()
+
+
 def test_moments_add_up_to_the_fit_of_all_rows():
     rng = np.random.default_rng(3)
     design, labels = rng.standard_normal((50, 20)), rng.standard_normal(50)

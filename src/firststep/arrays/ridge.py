@@ -40,6 +40,14 @@ BLOCK_SIZE = 32
 KRYLOV_PERIOD = 4
 KRYLOV_STEPS = 256
 KRYLOV_TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
+# A Gram matrix with so many rows for each ridge is made in float32 and the fits are refined, in at most so many
+# rounds, of which each makes errors this much smaller, or this share of what is allowed.
+REFINED_ROWS = 100
+REFINED_ROUNDS = 5
+REFINED_STEP = 1e-4
+REFINED_AIM = 0.3
+# Bytes of a block of rows that is read twice: it should stay in the cache.
+CHUNK_BYTES = 2**19
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,18 +105,27 @@ def ridge_path(
     targets = host(labels)
     if side == "smaller":
         side = "samples" if count < width else "features"
+    shares, fits = None, None
     if side == "samples":
-        # The same object on both sides lets NumPy use the symmetric product, at half the cost.
-        gram = design @ design.T
-        shares = _hat_traces(gram, penalties * count) / count if degrees else None
-        dual = shifted_solve(gram, targets, penalties * count, count)
-        coefficients = host(like(dual, design) @ design)
-        residuals = dual * (penalties[:, None] * count)
+        if not degrees:
+            fits = _refined_solve(design.T, targets, penalties * count)
+        if fits is None:
+            # The same object on both sides lets NumPy use the symmetric product, at half the cost.
+            gram = design @ design.T
+            shares = _hat_traces(gram, penalties * count) / count if degrees else None
+            dual = shifted_solve(gram, targets, penalties * count, count)
+            fits = dual, host(like(dual, design) @ design)
+        coefficients, residuals = fits[1], fits[0] * (penalties[:, None] * count)
     elif side == "features":
-        gram = design.T @ design
-        shares = _hat_traces(gram, penalties * count) / count if degrees else None
-        coefficients = shifted_solve(gram, host(labels @ design), penalties * count, count)
-        residuals = targets - host(like(coefficients, design) @ design.T)
+        moment = host(labels @ design)
+        if not degrees:
+            fits = _refined_solve(design, moment, penalties * count)
+        if fits is None:
+            gram = design.T @ design
+            shares = _hat_traces(gram, penalties * count) / count if degrees else None
+            found = shifted_solve(gram, moment, penalties * count, count)
+            fits = found, host(like(found, design) @ design.T)
+        coefficients, residuals = fits[0], targets - fits[1]
     else:
         raise ValueError(f"side must be smaller, samples or features; got {side!r}")
     mse = np.einsum("rn,rn->r", residuals, residuals) / count
@@ -200,42 +217,193 @@ def shifted_solve(matrix: Matrix, right: Array, shifts: Array, count: int = 1) -
     >>> shifted_solve(np.diag([1.0, 3.0]), np.ones(2), np.array([1.0, 2.0])).round(4).tolist()
     [[0.5, 0.25], [0.3333, 0.2]]
     """
-    solutions = np.zeros((len(shifts), len(right)))
     if not right.any():
-        return solutions
+        return np.zeros((len(shifts), len(right)))
     try:
-        entries, order = diagonal(matrix), np.argsort(shifts)
         if len(right) < KRYLOV_SIZE:
-            small = host(matrix)
-            if len(shifts) >= TRIDIAGONAL_RIDGES and len(right) > 1:
-                return _tridiagonal_solve(small, right, shifts)
-            for index in order:
-                solutions[index] = _inverse(small.copy(), entries, shifts[index])(right)
-            return solutions
-        start = right.astype(dtype_name(matrix))
-        space = _Lanczos(_product(matrix), start)
-        known, done = _large_shifts(space, shifts[order], KRYLOV_SHIFT * float(entries.mean()))
-        solutions[order] = space.combined(known)
-        left, strengths = order[~done], np.ones(len(shifts))
-        if space.exhausted or not np.isfinite(known[~done]).all():
-            solutions[left] = 0.0
-        else:
-            # (A + s) Q y = v + beta_k y_k q: the same vector q is left for every shift.
-            start = space.basis[space.count]
-            strengths[order] = -space.off[space.count - 1] * known[:, -1]
-        while left.size:
-            group = left[: np.searchsorted(shifts[left], KRYLOV_RANGE * shifts[left[0]], side="right")]
-            left = left[group.size :]
-            work = _copied(matrix) if left.size else matrix
-            solutions[group] = _small_shifts(
-                work, entries, start, shifts[group], strengths[group], solutions[group]
-            )
-        return solutions
+            return _small_solve(host(matrix), right, shifts)
+        return _krylov_solve(matrix, right, shifts)[0]
     except _NotPositiveError as error:
         raise ValueError(
             f"ridge {error.args[0] / count:g} is below the rounding error of the Gram matrix: "
             "raise the ridge or use dtype='float64'"
         ) from None
+
+
+def _small_solve(matrix: Array, right: Array, shifts: Array) -> Array:
+    """The same for a small A of NumPy's, every shift by itself."""
+    if len(shifts) >= TRIDIAGONAL_RIDGES and len(right) > 1:
+        return _tridiagonal_solve(matrix, right, shifts)
+    solutions, entries = np.empty((len(shifts), len(right))), diagonal(matrix)
+    for index in np.argsort(shifts):
+        solutions[index] = _inverse(matrix.copy(), entries, shifts[index])(right)
+    return solutions
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Shifts that were solved for with one operator M.
+
+    Attributes
+    ----------
+    members : ndarray
+        Indices of the shifts.
+    operator : callable
+        Products with M.
+    centre : float or None
+        c of :math:`M = (A + c)^{-1}`; None for M = A.
+    """
+
+    members: NDArray[np.intp]
+    operator: Callable[[Matrix], Matrix]
+    centre: float | None
+
+
+def _krylov_solve(
+    matrix: Matrix, right: Array, shifts: Array, keep: bool = False
+) -> tuple[Array, list[_Group]]:
+    """Rows (A + s)^-1 v, and what solved for them; destroys A unless its products are to be kept."""
+    solutions = np.zeros((len(shifts), len(right)))
+    entries, order = diagonal(matrix), np.argsort(shifts)
+    start, product = right.astype(dtype_name(matrix)), _product(matrix)
+    space = _Lanczos(product, start)
+    known, done = _large_shifts(space, shifts[order], KRYLOV_SHIFT * float(entries.mean()))
+    solutions[order] = space.combined(known)
+    groups, left, strengths = [_Group(order[done], product, None)], order[~done], np.ones(len(shifts))
+    if space.exhausted or not np.isfinite(known[~done]).all():
+        solutions[left] = 0.0
+    else:
+        # (A + s) Q y = v + beta_k y_k q: the same vector q is left for every shift.
+        start = space.basis[space.count]
+        strengths[order] = -space.off[space.count - 1] * known[:, -1]
+    while left.size:
+        group = left[: np.searchsorted(shifts[left], KRYLOV_RANGE * shifts[left[0]], side="right")]
+        left = left[group.size :]
+        work = _copied(matrix) if left.size or keep else matrix
+        centre = shifts[group[0]] ** (1 - KRYLOV_CENTRE) * shifts[group[-1]] ** KRYLOV_CENTRE
+        inverse = _inverse(work, entries, centre)
+        solutions[group] = _small_shifts(
+            inverse, centre, start, shifts[group], strengths[group], solutions[group]
+        )
+        groups.append(_Group(group, inverse, centre))
+    return solutions, groups
+
+
+def _refined_solve(factor: Matrix, right: Array, shifts: Array) -> tuple[Array, Array] | None:
+    r"""Rows :math:`x_s = (G^\top G + s)^{-1} v` and :math:`G x_s`, with a Gram matrix in float32 only.
+
+    .. math:: x_s \leftarrow x_s + (A_{32} + s)^{-1} r_s, \qquad r_s = v - G^\top (G x_s) - s x_s
+
+    The residual comes from G itself in float64, the correction from conjugate gradients with the operators that the
+    float32 solutions came from. None where this does not pay, or where float32 is not enough to converge.
+    """
+    if not _pays_refined(factor, right, shifts):
+        return None
+    # The rounding errors of the Gram matrix in float32 are smaller than this share of its trace.
+    entries = factor.ravel(order="K")
+    if not shifts.min() > float(np.finfo(np.float32).eps) * float(entries @ entries):
+        return None
+    length = float(np.linalg.norm(right))
+    right = right / length
+    # What float32 cannot hold is not finite, and found by the comparisons.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        try:
+            solutions, groups = _krylov_solve(_single_gram(factor), right, shifts, keep=True)
+        except _NotPositiveError:
+            return None
+        serving = {index: group for group in groups for index in group.members.tolist()}
+        products, todo = np.empty((len(shifts), factor.shape[0])), np.arange(len(shifts))
+        for _ in range(REFINED_ROUNDS):
+            applied, products[todo] = _applied(factor, solutions[todo])
+            residuals = right - applied - shifts[todo, None] * solutions[todo]
+            changes = [
+                _correction(serving[index], residual, shifts[index], float(np.linalg.norm(solutions[index])))
+                for index, residual in zip(todo, residuals, strict=True)
+            ]
+            todo = todo[[change is not None for change in changes]]
+            if not todo.size:
+                return length * solutions, length * products
+            solutions[todo] += [change for change in changes if change is not None]
+    return None
+
+
+def _pays_refined(factor: Matrix, right: Array, shifts: Array) -> bool:
+    """Whether a Gram matrix in float32 saves more than the refinement of so many fits takes."""
+    if not is_numpy(factor) or factor.dtype != np.float64 or not right.any():
+        return False
+    return len(right) >= max(KRYLOV_SIZE, REFINED_ROWS * len(shifts))
+
+
+def _single_gram(factor: Matrix) -> Matrix:
+    """G^T G in float32, from as many rows at once as take no more memory than the Gram matrix in float64."""
+    size = 2 * factor.shape[1]
+    gram: Matrix | None = None
+    for start in range(0, factor.shape[0], size):
+        block = factor[start : start + size].astype(np.float32)
+        part = block.T @ block
+        gram = part if gram is None else np.add(gram, part, out=gram)
+    assert gram is not None
+    return gram
+
+
+def _applied(factor: Matrix, rows: Array) -> tuple[Array, Array]:
+    """Rows G^T G x and G x; every block of G is read while it is in the cache."""
+    columns = np.ascontiguousarray(rows.T)
+    applied, products = np.zeros_like(columns), np.empty((factor.shape[0], len(rows)))
+    size = max(1, CHUNK_BYTES // (factor.itemsize * factor.shape[1]))
+    for start in range(0, factor.shape[0], size):
+        block = factor[start : start + size]
+        part = np.matmul(block, columns, out=products[start : start + size])
+        applied += block.T @ part
+    return applied.T, products.T
+
+
+def _correction(group: _Group, residual: Array, shift: float, length: float) -> Array | None:
+    """(A + s)^-1 r to a few digits, or None where it is surely below the tolerance of a solution so long."""
+    scale = float(np.linalg.norm(residual))
+    if scale == 0.0:
+        return None
+    right = (residual / scale).astype(np.float32)
+    if group.centre is None:
+        constant, factor, least = shift, 1.0, shift
+    else:
+        # (A + s) z = r is (1 + (s - c) B) z = B r with B = (A + c)^-1.
+        right = group.operator(right)
+        constant, factor, least = 1.0, shift - group.centre, min(1.0, shift / group.centre)
+    error = scale * float(np.linalg.norm(right)) / least
+    wanted = KRYLOV_TOLERANCE["float64"] * length
+    if error <= wanted:
+        return None
+    found = _conjugate(
+        group.operator, right, constant, factor, max(REFINED_STEP, REFINED_AIM * wanted / error)
+    )
+    return scale * found.astype(np.float64)
+
+
+def _conjugate(
+    multiply: Callable[[Matrix], Matrix], right: Matrix, constant: float, factor: float, tolerance: float
+) -> Matrix:
+    """(p + q M)^-1 v by conjugate gradients to a relative residual, or NaN where they do not reach it."""
+    kind = right.dtype.type
+    solution, residual, search = np.zeros_like(right), right.copy(), right.copy()
+    square = float(residual @ residual)
+    goal = tolerance**2 * square
+    for _ in range(KRYLOV_STEPS):
+        image = multiply(search)
+        image *= kind(factor)
+        image += kind(constant) * search
+        curvature = float(search @ image)
+        if not curvature > 0:
+            break
+        length = kind(square / curvature)
+        solution += length * search
+        residual -= length * image
+        square, last = float(residual @ residual), square
+        if square <= goal:
+            return solution
+        search *= kind(square / last)
+        search += residual
+    return np.full_like(right, np.nan)
 
 
 def _tridiagonal_solve(matrix: Array, right: Array, shifts: Array) -> Array:
@@ -325,11 +493,14 @@ def _large_shifts(space: _Lanczos, shifts: Array, threshold: float) -> tuple[Arr
 
 
 def _small_shifts(
-    matrix: Matrix, entries: Array, start: Matrix, shifts: Array, strengths: Array, known: Array
+    inverse: Callable[[Matrix], Matrix],
+    centre: float,
+    start: Matrix,
+    shifts: Array,
+    strengths: Array,
+    known: Array,
 ) -> Array:
-    """Rows x + gamma (A + s)^-1 u, for rows x that are known; from one factorisation, which destroys A."""
-    centre = shifts[0] ** (1 - KRYLOV_CENTRE) * shifts[-1] ** KRYLOV_CENTRE
-    inverse = _inverse(matrix, entries, centre)
+    """Rows x + gamma (A + s)^-1 u, for rows x that are known; from products with (A + c)^-1 at the centre c."""
     base = inverse(start)
     if shifts[0] == shifts[-1]:
         return known + strengths[:, None] * base
