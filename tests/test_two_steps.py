@@ -114,12 +114,19 @@ def test_scalar_products_of_sums_over_samples_vary_as_they_do():
     vectors[[0, 1, -1], 0], vectors[[2, -1, -2], 1], vectors[[-2], 2] = (0.5, 0.3, 0.8), (0.6, -0.5, 0.6), 1.0
     rng = np.random.default_rng(5)
     count, draws = sizes.n_step_samples, []
+    # Slopes and outputs are smooth in z: a fine table for all draws.
+    grid = np.linspace(-6, 6, 2001)
+    slopes = slopes_after(problem, first, grid)[0]
+    outputs = output_after(problem, sizes, first, (readouts.u, readouts.weights), grid)[0]
     for _ in range(600):
         x = rng.standard_normal((count, sizes.dim))
         t = x[:, :1] * first.cosines[0, :, 0] + x[:, 1:known] @ first.asides[0].T
         labels = np.asarray(problem.teacher.at(t)) + problem.noise_std * rng.standard_normal(count)
-        slope = slopes_after(problem, first, x[:, 0])[0]
-        output = output_after(problem, sizes, first, (readouts.u, readouts.weights), x[:, 0])[0]
+        place = (x[:, 0] - grid[0]) / (grid[1] - grid[0])
+        left, share = place.astype(int), place % 1
+        slope, output = (
+            (1 - share) * values[..., left] + share * values[..., left + 1] for values in (slopes, outputs)
+        )
         parts = (axes.T @ slope).T / (axes**2).sum(axis=0) * (labels - output)[:, None]
         sums = parts.T @ x / count
         sums[:, :known] -= points.scatter[:, -2:].T @ (points.shares[:, None] * points.coordinates)

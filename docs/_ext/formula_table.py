@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,9 +140,22 @@ def _units(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
                     yield f"{node.name}.{part.name}", part
 
 
-def definitions(package: Path) -> dict[str, Definition]:
+class Known(dict[str, Definition]):
+    """Definitions by their dotted names."""
+
+    @cached_property
+    def methods(self) -> dict[str, list[str]]:
+        """Names of the methods, by ``.method``."""
+        found: dict[str, list[str]] = {}
+        for name, definition in self.items():
+            if definition.is_method:
+                found.setdefault(f".{name.rpartition('.')[2]}", []).append(name)
+        return found
+
+
+def definitions(package: Path) -> Known:
     """Every function, method and class of the package."""
-    found = {}
+    found = Known()
     for file in sorted(package.rglob("*.py")):
         parts = file.relative_to(package.parent).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -159,12 +172,9 @@ def definitions(package: Path) -> dict[str, Definition]:
     return found
 
 
-def reached(roots: Iterable[str], known: Mapping[str, Definition]) -> set[str]:
+def reached(roots: Iterable[str], known: Known) -> set[str]:
     """Names that the roots lead to, through the package's own code."""
-    methods: dict[str, list[str]] = {}
-    for name, definition in known.items():
-        if definition.is_method:
-            methods.setdefault(f".{name.rpartition('.')[2]}", []).append(name)
+    methods = known.methods
     seen: set[str] = set()
     waiting = list(roots)
     while waiting:
@@ -204,7 +214,7 @@ def tests_of(folder: Path) -> dict[str, set[str]]:
     return found
 
 
-def shows(root: Path, known: Mapping[str, Definition]) -> dict[str, set[str]]:
+def shows(root: Path, known: Known) -> dict[str, set[str]]:
     """What each figure and page leads to: experiments, tutorial, pages with code."""
     found = {}
     for file in sorted((root / "src" / PACKAGE / "experiments").glob("*.toml")):
