@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 
@@ -18,3 +19,9 @@ from hypothesis import settings  # noqa: E402 - not before the lines above
 # Same examples on every run, and no time limit on a loaded machine.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+def pytest_collection_finish() -> None:
+    """Collected tests stay until the end: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
