@@ -472,7 +472,7 @@ def _averages(geometry: Geometry, law: StepLaw) -> _Averages:
     highest = geometry.highest
     shift = law.shared @ geometry.coordinates
     excess = law.excess[..., None]
-    closed = highest > 1 and law.tilt is None
+    closed = highest > 1 and geometry.own is None
     if closed:
         excess = excess + (1 + excess) * _bulge(geometry, law, geometry.coordinates)
     parts, square, bend = _degrees(geometry, np.sqrt(1 + excess), shift)
@@ -495,7 +495,7 @@ def _bulge(geometry: Geometry, law: StepLaw, coordinates: Array) -> Array:
 def _radial_averages(geometry: Geometry, law: StepLaw) -> _Averages:
     """Averages of the activation given z and the length of the rest of x, (…, nz) at the nodes of both."""
     scale = np.broadcast_to(np.sqrt(1 + law.excess)[..., None], (*law.excess.shape, len(geometry.inputs)))
-    if law.tilt is not None:
+    if geometry.own is not None:
         return _mixed_averages(geometry, law, scale)
     bulging = scale * np.sqrt(1 + _bulge(geometry, law, geometry.inputs[None]))
     assert geometry.radial is not None

@@ -58,6 +58,8 @@ COARSE = 1.5
 # Nodes of less weight than this, relative to the largest, are left out.
 READOUT_WEIGHT = 1e-7
 RESIDUAL = 1e-7
+# Largest share of what a fit has along M l that is known of each neuron.
+MOST_KNOWN = 0.9
 # Relative error beyond that of the sizes: always, in units of the spike along l, and of the next direction's share.
 BAR_LOUD, BAR_STEEP, BAR_OTHERS = 0.012, 0.006, 0.3
 
@@ -214,8 +216,11 @@ class LoudGradient:
         E[y B_0 g], g the teacher's coordinate beside l.
     common, common_loud : ndarray
         Share of the noise that all neurons have alike: in typical directions, and along l.
-    own : ndarray
-        Variance of what is different for every neuron along l, in units of 1/n0.
+    turned : ndarray
+        Share of the noise in typical directions that goes with l, in units of the common one's.
+    own, own_turned : ndarray
+        Variance of what is different for every neuron along l, in units of 1/n0, and of what M makes of its part in
+        typical directions.
     slope : ndarray
         E B_0.
     square : ndarray
@@ -226,7 +231,9 @@ class LoudGradient:
     beside: Array
     common: Array
     common_loud: Array
+    turned: Array
     own: Array
+    own_turned: Array
     slope: Array
     square: Array
 
@@ -239,19 +246,24 @@ def loud_gradient(
     shift, wide = np.outer(component, nodes), np.broadcast_to(scale[:, None], (len(scale), len(nodes)))
     slope = problem.activation.gaussian_averages(wide, shift)[1] / wide
     inner, inner_mass = gauss_hermite(SLOPE_NODES)
-    squared = problem.activation.derivative(wide[..., None] * inner + shift[..., None]) ** 2 @ inner_mass
+    derivative = problem.activation.derivative(wide[..., None] * inner + shift[..., None])
+    squared, bent = derivative**2 @ inner_mass, derivative @ (inner_mass * inner)
     cosine, aside = np.full((1, 1, 1), math.sqrt(weight)), np.full((1, 1, 1), math.sqrt(1 - weight))
     (label, tilt), square = (
         part[0] for part in label_parts(problem.teacher, cosine, aside, nodes[None], ((0,), (1,)))
     )
     second = mass * (square + problem.noise_variance + problem.output_variance(sizes))
     loud = second * nodes**2
+    # What M makes of a component along l goes with l, as far as that is not common to all neurons.
+    rest = nodes - second @ nodes / second.sum()
     return LoudGradient(
         along=slope @ (mass * label * nodes),
         beside=slope @ (mass * tilt),
         common=slope @ second / second.sum(),
         common_loud=slope @ loud / math.sqrt(loud.sum()),
+        turned=slope @ (second * rest) / math.sqrt((second @ rest**2) * second.sum()),
         own=squared @ loud - (slope @ loud) ** 2 / loud.sum(),
+        own_turned=(bent @ loud) ** 2 / loud.sum(),
         slope=slope @ mass,
         square=slope @ (mass * nodes**2),
     )
@@ -265,6 +277,7 @@ class _Step:
     sizes: Sizes
     step_size: float
     structured: bool
+    shared: float = 0.0  # of what typical directions gain, the part that neurons share
 
     @property
     def power(self) -> float:
@@ -294,7 +307,7 @@ class _Step:
     def spread(self) -> float:
         """What typical directions gain, in units of U^2 m^(2g)/d."""
         gained = self.turn**2 * self.sizes.step_ratio * self.moments.square + self.noise
-        return gained * (1 - 1 / self.sizes.dim)
+        return max(gained * (1 - 1 / self.sizes.dim) - self.shared, 0.0)
 
     def bent(self, nodes: Array, shorter: Array, u: Array) -> Array:
         """Variance along directions with these eigenvalues, in units of 1/d, (nodes, nu)."""
@@ -318,7 +331,8 @@ class _Step:
         found = np.zeros((len(u), 1 + len(vectors), 1 + len(vectors)))
         found[:, 1:, 1:] = k_u * linear + k_u**2 * quadratic
         louder = self.noise * loud_covariance(profiles, moments, lifted)
-        found[:, 1:, 1:] += (u**2)[:, None, None] * (louder - self.spread * profiles.gram(lifted, lifted))
+        gained = (self.spread + self.shared) * profiles.gram(lifted, lifted)
+        found[:, 1:, 1:] += (u**2)[:, None, None] * (louder - gained)
         # What a row has along the teacher's direction turns it towards l, too; M's scatter there is in the own noise.
         right = profiles.seen(vectors)
         towards = loud * moments.first[0, :-1] @ right[:, :-1].T
@@ -329,16 +343,55 @@ class _Step:
 
 
 def _profiles_beside(problem: Problem, sizes: Sizes, square: float) -> Profiles:
-    """The teacher's direction, W0^T a of an output of order one and the step's noise without what they have along l."""
+    """The teacher's direction, W0^T a of an output of order one, the step's noise and M l, as they are beside l."""
     values, shares, weights = grouped(problem.covariance(sizes.dim))
     order_one = problem.output_law.order_one
-    masses = np.stack([weights, *[shares] * (2 if order_one else 1)])
+    masses = np.stack([weights, *[shares] * (3 if order_one else 2)])
     masses[:, 0] = 0.0
-    known, scatter = np.zeros((len(masses) - 1, *masses.shape)), np.zeros(masses.shape)
-    known[0, 0], scatter[-1] = 1.0, 1.0
+    known, scatter = np.zeros((len(masses) - 2, *masses.shape)), np.zeros(masses.shape)
+    known[0, 0], scatter[-2] = 1.0, 1.0
     if order_one:
         known[1, 1] = np.sqrt(values / (1 - values[0] / sizes.dim))
     return Profiles(values, masses, known, scatter, sizes.step_ratio, sizes.step_ratio * square)
+
+
+def _turned_into(profiles: Profiles, power: float) -> Array:
+    """S^g M l but for its size: a typical vector of its own, the last generator."""
+    vector = np.zeros(profiles.masses.shape)
+    vector[-1] = profiles.values**power
+    return vector
+
+
+def _turned(profiles: Profiles, gradient: LoudGradient, step: _Step, u_weights: Array) -> tuple[_Step, Array]:
+    r"""What a neuron has along S^g M l in units of the step size and U/sqrt(N), (nu,), and the step without it.
+
+    .. math:: \sqrt{\phi_0}\;\frac{E[y^2B_0(\xi, l)\,l']}{E[y^2l'^2]^{1/2}}\,|S^gMl|, \qquad
+        l' = l - \frac{E[y^2l]}{E y^2}
+
+    for Ml of length one [firststep, covariance, eq. 15].
+    """
+    own = math.sqrt(profiles.noise) * gradient.turned * float(step.structured)
+    vector = _turned_into(profiles, step.power)
+    shared = step.step_size**2 / step.sizes.width * float(own**2 @ u_weights)
+    return replace(step, shared=shared), own * math.sqrt(float(profiles.product(vector, vector)))
+
+
+def _less(known: Array, stretch: Array, special: Array) -> Array:
+    """What is known of rows along the last direction, at most so much that a fit of all levels has something left."""
+    least = 1 / seen_at_least(stretch[None], special[None, :, -1:])[0, :, 0, 0]
+    return np.asarray(np.minimum(known, np.sqrt(MOST_KNOWN * least)))
+
+
+def _beside_noise(profiles: Profiles, gradient: LoudGradient, step: _Step, u: Array) -> Array:
+    r"""What a row has along S^g M l for each unit of its own noise along l, (nu,) [firststep, covariance, eq. 16].
+
+    .. math:: \Big(\frac{E[y^2B_1l^2]^2}{E[y^2l^2]\,\text{own}}\Big)^{1/2}
+        \frac{\int m^{1+g}\,\mathrm d\mu}{(d\int m^{2g}\,\mathrm d\mu)^{1/2}}
+    """
+    share = np.sqrt(gradient.own_turned / np.maximum(gradient.own, 1e-300)) * float(step.structured)
+    vector, masses, m = _turned_into(profiles, step.power), profiles.masses[-1], profiles.values
+    along = (masses * m ** (1 + step.power)) @ step.kept(m, u)
+    return np.asarray(share * along / math.sqrt(float(profiles.product(vector, vector)) * step.sizes.dim))
 
 
 def _shared_beside(
@@ -358,6 +411,18 @@ def _shared_beside(
     parts += [profiles.known[1] * lifted, profiles.known[1]]
     amounts += [-linear * gradient.slope, np.ones_like(gradient.slope)]
     return np.stack(parts), np.stack([step.step_size * amount for amount in amounts[:3]] + amounts[3:])
+
+
+def _beside(
+    profiles: Profiles, gradient: LoudGradient, step: _Step, weight: float, u_weights: Array
+) -> tuple[Array, Array]:
+    """The special directions beside l, of which the first is a coordinate, and what neurons share of it, (nu,)."""
+    parts, by_neuron = _shared_beside(profiles, gradient, step, weight, u_weights)
+    gram, mean = profiles.gram(parts, parts), by_neuron @ u_weights
+    length = math.sqrt(max(float(mean @ gram @ mean), 1e-300))
+    first = np.tensordot(mean, parts, 1)[None] / length
+    vectors = profiles.orthonormal(first, profiles.known, _turned_into(profiles, step.power)[None])
+    return vectors, np.asarray(mean @ gram @ by_neuron) / length
 
 
 def _kept(stretch: Array, special: Array, extra: Array) -> Array:
@@ -412,22 +477,19 @@ def loud_step(
     m, weight = profiles.values, float(grouped(problem.covariance(sizes.dim))[2][0])
     shorter = (1 - xi**2 / sizes.dim) if problem.row_law.unit_norm else np.ones_like(xi)
     mu, nodes = geometry.law.weights, geometry.law.nodes
-    squared = mu @ step.bent(nodes, shorter, u)
-    if problem.output_law.order_one:
-        # The component along W0^T a is taken out of the row, whose norm stays what it was.
-        squared = np.maximum(squared - u**2 / sizes.width, SHORTEST_ROW**2)
     component = math.sqrt(m[0] / sizes.dim) * xi * step.kept(m[:1], u)[0]
     push = step_size * u / math.sqrt(sizes.width)
     gradient = loud_gradient(problem, sizes, weight, component, np.sqrt(mu @ np.outer(nodes, shorter)))
+    step, turned = _turned(profiles, gradient, step, geometry.u_weights)
+    squared = mu @ step.bent(nodes, shorter, u) + (push * turned) ** 2
+    order_one = problem.output_law.order_one
+    if order_one:
+        # The component along W0^T a is taken out of the row, whose norm stays what it was.
+        squared = np.maximum(squared - u**2 / sizes.width, SHORTEST_ROW**2)
     along, begun = _drawn(step, gradient, float(m[0]), geometry.u_weights, draw, fresh)
     component = component + begun * u / math.sqrt(sizes.width)
-    parts, by_neuron = _shared_beside(profiles, gradient, step, weight, geometry.u_weights)
-    gram, mean = profiles.gram(parts, parts), by_neuron @ geometry.u_weights
-    length = math.sqrt(max(float(mean @ gram @ mean), 1e-300))
-    vectors = profiles.orthonormal(np.tensordot(mean, parts, 1)[None] / length, profiles.known)
-    order_one = problem.output_law.order_one
-    common = (u / math.sqrt(sizes.width) if order_one else push) * (mean @ gram @ by_neuron) / length
-    shared = [component + push * m[0] ** power * along, common]
+    vectors, common = _beside(profiles, gradient, step, weight, geometry.u_weights)
+    common = common * (u / math.sqrt(sizes.width) if order_one else push)
     special = (vectors * np.sqrt(profiles.masses)).transpose(1, 2, 0).reshape(-1, len(vectors))
     special = np.pad(special, ((0, 0), (1, 0)))
     special_stretch = step.bent(np.tile(m, len(profiles.masses)), shorter, u) / squared
@@ -435,8 +497,12 @@ def loud_step(
     extra = _kept(special_stretch, special, moved / squared[:, None, None])
     overlaps = np.append([math.sqrt(weight)], profiles.gram(profiles.known, vectors)[0])
     size, nu = extra.shape[1], len(u)
+    noise = _beside_noise(profiles, gradient, step, u) * np.sqrt(shorter * sizes.dim / squared)
+    known = _less(noise, special_stretch, special)
+    extra[:, -1, -1] -= known**2
+    tilt = push * turned + known * np.sqrt(squared / sizes.dim) * fresh
     return StepLaw(
-        shared=np.stack(shared, axis=1)[None],
+        shared=np.stack([component + push * m[0] ** power * along, common], axis=1)[None],
         excess=squared[None] - 1,
         noise=(step.noise * u**2)[None],
         turn=np.zeros(1),
@@ -455,6 +521,7 @@ def loud_step(
         leaning_square=np.zeros((1, nu)),
         loosening=np.zeros((1, nu)),
         curving=np.zeros((1, nu)),
+        tilt=np.pad(tilt[None, :, None], ((0, 0), (0, 0), (size - 1, 0))),
     )
 
 
