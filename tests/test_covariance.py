@@ -7,6 +7,7 @@ from firststep import Problem, Sizes, predict, simulate
 from firststep.setting import covariance
 from firststep.setting.inputs import Alignment, Inputs
 from firststep.simulate import Draw, run_replica
+from firststep.theory.bars import BAR_TURNED, spectrum_variance, turned_variance
 from firststep.theory.directions import grouped
 from firststep.theory.limits.bounds import best_linear_error, best_linear_ridge, linear_ridge
 from firststep.theory.limits.random_features import solve
@@ -381,3 +382,19 @@ def test_a_limit_that_knows_no_covariance_names_the_theory_that_does():
     problem = Problem("relu", "h1", inputs="levels(0.3, 1.7)")
     with pytest.raises(ValueError, match="inputs with a covariance: choose theory='unified', or simulate it"):
         predict(problem, Sizes(1000, 500, 750), step_exponents=0.3, theory="staircase")
+
+
+def test_bars_know_how_much_of_a_row_is_turned_and_the_dimension_beside_a_known_direction():
+    sizes, steps = Sizes(1000, 500, 750), np.array([1.0, 10.0, 1e5])
+    problem = Problem("relu", "h1 + h2/2", inputs="levels(0.3, 1.7)")
+    found = np.sqrt(turned_variance(problem, sizes, steps)) / BAR_TURNED
+    # Between M's part and the remainder, at the largest step, as their slopes' mean squares are.
+    c, whole = problem.activation.hermite(3), problem.activation.derivative_second_moment
+    assert found[2] == pytest.approx(4 * c[2] ** 2 / (whole - c[1] ** 2), rel=1e-3)
+    assert found[0] < found[1] < found[2]
+    assert np.all(turned_variance(problem.replaced(inputs="isotropic"), sizes, steps) == 0)
+    assert np.all(turned_variance(problem.replaced(activation="tanh"), sizes, steps) == 0)
+    spiked = problem.replaced(inputs="spiked(50)")
+    share = float(spiked.covariance(500).values[0]) / 500
+    beside = [spectrum_variance(p, sizes, s) ** 0.5 for p, s in ((spiked, share), (problem, 0.0))]
+    assert beside[0] < beside[1] < spectrum_variance(spiked, sizes) ** 0.5

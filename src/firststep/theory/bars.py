@@ -18,6 +18,9 @@ BAR_SPECIAL, BAR_READOUT = 1.3, 0.85
 # And of what the next order in 1/n changes.
 BAR_ORDER = 0.3
 BAR_SMALL, SMALL_RATIOS, BAR_SPECTRUM = 2.5, (4.0, 30.0), 1.5
+# Of the share of a row that the gradient's part linear in the weights makes, where a covariance has it taken as noise
+# (calibration `covariance`, seeds 1 to 5).
+BAR_TURNED = 0.05
 # Degrees whose moments of the readout are looked at.
 READOUT_DEGREES, READOUT_SPACING = (2, 3), 0.5
 # Share of the second degree from which on the bar looks at what the degrees change, and the bar that asks for words.
@@ -50,8 +53,10 @@ def small_error_variance(problem: Problem, sizes: Sizes, test_error: Array) -> A
     return np.asarray((BAR_SMALL * beyond / smallest) ** 2)
 
 
-def spectrum_variance(problem: Problem, sizes: Sizes) -> float:
+def spectrum_variance(problem: Problem, sizes: Sizes, known: float = 0.0) -> float:
     """Square of what an uneven spectrum may make errors be off by: few of its directions matter.
+
+    `known` is the share of a row's squared length along a direction that is known and makes no error of this kind.
 
     Examples
     --------
@@ -61,7 +66,35 @@ def spectrum_variance(problem: Problem, sizes: Sizes) -> float:
     [0.0, 0.0045, 0.0534]
     """
     covariance = problem.covariance(sizes.dim)
-    return 0.0 if covariance.isotropic else (BAR_SPECTRUM * covariance.moment(2) / sizes.dim) ** 2
+    if covariance.isotropic:
+        return 0.0
+    return float((BAR_SPECTRUM * (covariance.moment(2) / sizes.dim - known**2)) ** 2)
+
+
+def turned_variance(problem: Problem, sizes: Sizes, steps: Array) -> Array:
+    r"""Square of what M as noise may make errors be off by where it does not commute with a covariance, (S,).
+
+    .. math:: \frac{\tau}{1 + \tau + \kappa^2\int m^{2g}\,\mathrm d\mu}, \qquad
+        \tau = k^2\,\frac{d}{n_0}\,E(y - f_0)^2 \int m^{2g}\,\mathrm d\mu
+
+    is its share of a row's squared length.
+
+    Examples
+    --------
+    >>> sizes, steps = Sizes(1000, 500, 750), np.array([0.0, 5.0, 30.0])
+    >>> print(np.sqrt(turned_variance(Problem("relu", "h1 + h2/2", inputs="power(0.5)"), sizes, steps)).round(4))
+    [0.     0.0004 0.0092]
+    """
+    covariance = problem.covariance(sizes.dim)
+    if covariance.isotropic:
+        return np.zeros(len(steps))
+    c = problem.activation.hermite(3)
+    linear = 4 * float(c[2]) ** 2
+    left = max(problem.activation.derivative_second_moment - float(c[1]) ** 2 - linear, 0.0)
+    gained = steps**2 / float(sizes.width) * sizes.step_ratio
+    gained = gained * (problem.label_variance + problem.output_variance(sizes))
+    gained = gained * (covariance.moment(2) if problem.rule.plain else 1.0)
+    return np.asarray((BAR_TURNED * linear * gained / (1 + (linear + left) * gained)) ** 2)
 
 
 def readout_scatter(problem: Problem, sizes: Sizes) -> float:

@@ -15,7 +15,13 @@ import numpy as np
 from firststep.gaussian import Array, gauss_hermite, hermite_polynomials, sphere_rule
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
-from firststep.theory.bars import size_variance, small_error_variance, wide_bar_note
+from firststep.theory.bars import (
+    size_variance,
+    small_error_variance,
+    spectrum_variance,
+    turned_variance,
+    wide_bar_note,
+)
 from firststep.theory.coefficients import Geometry, Resolution, Tables, geometry_of, tables_from
 from firststep.theory.directions import LabelMoments, Profiles, grouped, loud_covariance, turned_covariance
 from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, reached_points
@@ -543,7 +549,7 @@ def solve(
     >>> problem = Problem("relu", "h1 + h2/2", 0.3, rows="sphere", inputs="spiked(50, overlap=0)")
     >>> found = solve(problem, Sizes(1000, 500, 750), np.array([10.0]), np.array([0.1]))
     >>> print(f"{found.test_error[0, 0]:.3f}")
-    0.979
+    0.981
     """
     pull = Pull.of(problem, sizes)
     share = start_share(problem, sizes, step_sizes)
@@ -563,6 +569,9 @@ def solve(
     steep = np.asarray(step_sizes) * math.hypot(pull.signal, pull.noise)
     others = np.array([_next_share(problem, sizes, float(step)) for step in step_sizes])
     known = size_variance(sizes, HIGHEST) + BAR_LOUD**2 + (BAR_OTHERS * others) ** 2
+    loudest = float(problem.covariance(sizes.dim).values[0]) / sizes.dim
+    known = known + spectrum_variance(problem, sizes, loudest)
+    known = known + turned_variance(problem, sizes, np.asarray(step_sizes, dtype=np.float64))
     small = small_error_variance(problem, sizes, values["test_error"])
     bars = np.sqrt((known + (BAR_STEEP * steep) ** 2)[:, None] + small)
     for name in ("train_error", "test_error"):

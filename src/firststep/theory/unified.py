@@ -29,6 +29,7 @@ from firststep.theory.bars import (
     size_variance,
     small_error_variance,
     spectrum_variance,
+    turned_variance,
     wide_bar_note,
 )
 from firststep.theory.coefficients import (
@@ -228,11 +229,11 @@ def finite_size_bars(
         + \Big(e\,\frac{\min(n, N)}{D_{P+1}}\Big)^2
         + \Big(f\,\frac{E y^4}{n_0 (E y^2)^2}\Big)^2 + h^2\epsilon^2 + \omega^2\tau^2
         + \Big(\frac{k}{\min(n, N, n_0)}\Big(\frac{E y^2}{L} - 4\Big)_+\Big)^2
-        + \Big(\frac{l}{d}\int m^2\,\mathrm d\mu\Big)^2
+        + \Big(\frac{l}{d}\int m^2\,\mathrm d\mu\Big)^2 + (p\,\tau)^2
 
     L_P is the error with P degrees, omega the spike, epsilon what a row has along one special direction beyond 1/d, tau
-    the scatter of the readout's moments (`readout_scatter`); the last term is
-    of inputs with a covariance alone. The numbers a … l are empirical.
+    the scatter of the readout's moments (`readout_scatter`); the last two terms are of inputs with a covariance alone,
+    p tau that of `turned_variance`. The numbers a … p are empirical.
     """
     moments = label_moments(problem.teacher, problem.noise_variance)
     kurtosis = float(moments.second[-1, -1]) / moments.square**2 if moments.square > 0 else 0.0
@@ -246,6 +247,8 @@ def finite_size_bars(
             change = relative_change(first, errors)
         except fixedpoint.ConvergenceError:
             change = np.ones_like(change)
+    if way.rest == "structured":
+        common = common + turned_variance(problem, sizes, steps)
     distinct, index = np.unique(steps, return_inverse=True)
     geometry = geometry_of(problem, sizes, LADDER[0], way.rest, 0, 1)
     special = special_share(geometry, distinct, way.rest)[index]
