@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from firststep.gaussian import Array, Function, expectation
+from firststep.gaussian import Array, Function, expectation, gauss_hermite
 from firststep.setting import Problem, Sizes
 from firststep.theory.directions import (
     LabelMoments,
@@ -251,18 +251,52 @@ def unlearned_along(problem: Problem, sizes: Sizes, rest: str, u: Array, nodes: 
     r"""The same along eigenvectors of a covariance with these eigenvalues, (nodes, nu) [firststep, covariance, eq. 13].
 
     .. math:: m^g\Big[\frac{U^2}{N}\big(\tfrac{1}{2} E[(g^2-1)\sigma^2] - c_1^2\big)
-        + \frac{U\,EU}{d}\,\Big(4c_2^2\,m + 24c_2c_4\int m^2\,\mathrm d\mu\Big)\Big]
+        + U\,EU\,\Big(A(m/d) + 24c_2c_4\Big(\frac{\int m^2\,\mathrm d\mu}{d} - \frac{m^2}{d^2}\Big)\Big)\Big]
 
-    since :math:`\sum_k a_k w_k w_k^\top = \sqrt N\,EU\,S/d` turns a row and lengthens it by :math:`w^\top S w`.
+    with A of `answered_along`, :math:`4c_2^2m/d + \dots`: the output of all others, :math:`\sqrt N\,EU\,F(|x|^2/d)`
+    where the readout has a mean, turns a row and lengthens it.
     """
     if rest != "structured" or not problem.output_law.order_one:
         return np.zeros((len(nodes), len(u)))
     c = problem.activation.hermite(5)
     itself = (_own_slope(problem.activation) - float(c[1]) ** 2) / sizes.width
-    second = problem.covariance(sizes.dim).moment(2)
-    others = problem.readout_law.mean / sizes.dim * (4 * c[2] ** 2 * nodes + 24 * c[2] * c[4] * second)
+    shares, others = nodes / sizes.dim, np.zeros(len(nodes))
+    if problem.readout_law.mean != 0:
+        beside = problem.covariance(sizes.dim).moment(2) / sizes.dim - shares**2
+        others = answered_along(problem.activation, tuple(shares.tolist())) + 24 * c[2] * c[4] * beside
+        others = problem.readout_law.mean * others
     power = 1.0 if problem.rule.plain else 0.0
     return np.asarray((nodes**power)[:, None] * (itself * u**2 + np.outer(others, u)))
+
+
+# Nodes of l and of xi in averages over what an output answers along an eigenvector; smallest share beside it.
+ANSWER_NODES, ANSWER_ROWS, LEAST_BESIDE = 40, 8, 1e-3
+
+
+@lru_cache(maxsize=64)
+def answered_along(activation: Function, shares: tuple[float, ...]) -> Array:
+    r"""What a row is pulled back along eigenvectors with these p = m/d by an output of the input's length [firststep].
+
+    .. math:: A(p) = \frac{1}{\sqrt p}\,E\big[F(1 + p(l^2 - 1))\,
+        \sigma'(\sqrt{1-p}\,g + \sqrt p\,\xi l)\,\xi l\big], \qquad F(r^2) = E\,\sigma(rg)
+
+    Examples
+    --------
+    >>> from firststep.gaussian import function
+    >>> gelu = function("gelu")
+    >>> (answered_along(gelu, (0.001, 0.1)) / np.array([0.001, 0.1]) / (4 * gelu.hermite(3)[2] ** 2)).round(3)
+    array([0.997, 0.774])
+    """
+    p = np.array(shares)[:, None]
+    (line, masses), (xi, rows) = gauss_hermite(ANSWER_NODES), gauss_hermite(ANSWER_ROWS)
+    length = np.sqrt(np.maximum(1 + p * (line**2 - 1), LEAST_BESIDE))
+    output = activation.gaussian_averages(length, np.zeros_like(length))[0]
+    shift = (np.sqrt(p)[..., None] * np.outer(xi, line)).reshape(len(p), -1)
+    scale = np.broadcast_to(np.sqrt(np.maximum(1 - p, LEAST_BESIDE)), shift.shape)
+    slope = (activation.gaussian_averages(scale, shift)[1] / scale).reshape(len(p), len(xi), -1)
+    found = np.einsum("pxl,x,pl->p", slope, rows * xi, output * masses * line) / np.sqrt(p[:, 0])
+    found.setflags(write=False)
+    return np.asarray(found)
 
 
 @lru_cache(maxsize=64)
