@@ -49,6 +49,7 @@ DEVELOPMENT = {(kind, 1) for kind in KINDS} | {
     ("covariance", 2),
     ("covariance", 3),
     ("covariance", 4),
+    ("covariance", 5),
     ("steps", 2),
     ("steps", 3),
 }
