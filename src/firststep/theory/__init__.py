@@ -153,7 +153,7 @@ def predict(
     if workers is not None:
         check_whole("workers", workers, 1)
     later = next_step_sizes is not None or next_step_exponents is not None
-    if later and theory != "unified":
+    if later and theory not in FINITE:
         raise ValueError(f"sequences of steps are predicted by theory='unified'; got {theory!r}")
     check_scope(problem, theory)
     if theory in FINITE:
@@ -167,7 +167,11 @@ def predict(
     with in_parts(workers, progress, "points", steps.size * lam.size if theory in FINITE else 0):
         if later:
             schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
-            outcome = cast(Outcome, import_module(SEQUENCES).solve(problem, sizes, schedule, lam, **options))
+            ordered = theory == "next_order"
+            sequences = import_module(SEQUENCES)
+            outcome = cast(
+                Outcome, sequences.solve(problem, sizes, schedule, lam, ordered=ordered, **options)
+            )
         else:
             if theory == "unified" and not set(options) - {"tolerance"}:
                 loud = import_module(LOUD)
@@ -175,7 +179,7 @@ def predict(
                     solve, options = loud.solve, {"draft": options.get("tolerance") == math.inf}
             outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
             values = step_values(problem, sizes, 0 * steps if theory == "random_features" else steps) | values
-            if theory == "unified" and problem.teacher.directions > 1:
+            if theory in FINITE and problem.teacher.directions > 1:
                 learned = import_module(LEARNED)
                 shares = learned.learned_after_one(
                     problem, sizes, steps, lam, options.get("rest", "structured")

@@ -12,8 +12,15 @@ import numpy as np
 from firststep.gaussian import Array, gauss_hermite
 from firststep.setting import Problem, Sizes
 from firststep.theory.coefficients import Geometry, Resolution, geometry_of, readout_rule
-from firststep.theory.second_step import Readouts, after_first, isotropic_law, random_covariance
-from firststep.theory.step_law import StepLaw
+from firststep.theory.second_step import (
+    SAMPLE_NODES,
+    Readouts,
+    after_first,
+    isotropic_law,
+    random_covariance,
+    slopes_after,
+)
+from firststep.theory.step_law import StepLaw, output_lost
 from firststep.theory.turns import no_turn, turn_law, turn_samples
 
 # Coordinates that the neurons share after two steps; what other directions carry counts as row length.
@@ -42,10 +49,7 @@ def both_steps(
     push = steps[1] * u / math.sqrt(sizes.width)
     curve = push[:, None] * np.concatenate([gradient.mean, gradient.scatter], axis=1)
     curve[:, 0] += first.shared[0, :, 0]
-    _, _, axes = np.linalg.svd(np.sqrt(readouts.weights)[:, None] * curve, full_matrices=False)
-    # A readout of few values spans fewer directions than there are coordinates.
-    main = np.zeros((COORDINATES, curve.shape[1]))
-    main[: len(axes)] = axes[:COORDINATES]
+    main = _main_directions(curve, readouts)
     shared = curve @ main.T
     left = np.maximum((curve**2).sum(axis=1) - (shared**2).sum(axis=1), 0.0)
     teacher = np.zeros((first.cosines.shape[1], curve.shape[1]))
@@ -80,7 +84,10 @@ def both_steps(
         cosines=cosines[None],
         asides=asides[None],
         output_turn=np.zeros((1, size)) if order_one else None,
-        output_parts=(1 + np.outer(turns.nodes, u))[None, None] if order_one else None,
+        output_parts=(1 + np.outer(turns.nodes, u))[None, None],
+        output_lost=np.broadcast_to(
+            _output_lost(problem, sizes, steps, first, readouts), (1, len(turns.nodes), len(u))
+        ),
         along=np.zeros((1, size)),
         lengthening=np.zeros(1),
         leaning=np.zeros((1, len(u), size)),
@@ -88,6 +95,35 @@ def both_steps(
         loosening=np.zeros((1, len(u))),
         curving=np.zeros((1, len(u))),
     )
+
+
+def _main_directions(curve: Array, readouts: Readouts) -> Array:
+    """The directions that carry most of a curve q(U), (COORDINATES, axes)."""
+    _, _, axes = np.linalg.svd(np.sqrt(readouts.weights)[:, None] * curve, full_matrices=False)
+    # A readout of few values spans fewer directions than there are coordinates.
+    main = np.zeros((COORDINATES, curve.shape[1]))
+    main[: len(axes)] = axes[:COORDINATES]
+    return main
+
+
+def _output_lost(
+    problem: Problem, sizes: Sizes, steps: tuple[float, float], first: StepLaw, readouts: Readouts
+) -> Array:
+    r"""What two steps take of an output that is called vanishing, in units of U/sqrt(N), (nu,).
+
+    .. math:: x_1 + (1 - x_1)\,\eta_2\tau\,E_z\big[B_0(U, z)\,E_{U'}[U'^2 B_0(U', z)]\big], \qquad
+        x_1 = \eta_1 c_1^2\tau
+
+    The second step corrects what the first has left, by the slopes after it [firststep, next order, eq. 7].
+    """
+    before = np.asarray(output_lost(problem, sizes, np.array([steps[0]]), np.ones(1), readouts.u)[0, 0])
+    if problem.output_law.order_one:
+        return before
+    z, weights = gauss_hermite(SAMPLE_NODES)
+    slope = slopes_after(problem, first, z)[0]
+    all_neurons = (readouts.weights * readouts.u**2) @ slope
+    scale = steps[1] * problem.output_law.scale(sizes.width)
+    return np.asarray(before + (1 - before) * scale * (slope @ (weights * all_neurons)))
 
 
 def _beside(left: Array) -> tuple[Array, Array]:

@@ -424,7 +424,6 @@ def tables_from(geometry: Geometry, law: StepLaw) -> Tables:
     psi_weighted = (psi * geometry.u_weights).swapaxes(1, 2)
     output_spikes = output_powers = None
     if along is not None:
-        assert law.output_parts is not None
         by_part = along[:, None, None] * law.output_parts[..., None, :]
         output_spikes = by_part @ psi_weighted[:, None, None]
         powers = _output_powers(geometry) @ psi_weighted

@@ -599,6 +599,7 @@ class _Fit:
     added: (
         Values  # C^T R_z C and what fluctuates, beside the neurons' own side of the spikes, (B, npsi, npsi)
     )
+    resolved: Values  # 1 + G R2, (B, blocks K, blocks K)
 
 
 def _fit(geometry: Geometry, tables: Tables, f: Forms) -> tuple[_Fit, Values]:
@@ -613,7 +614,8 @@ def _fit(geometry: Geometry, tables: Tables, f: Forms) -> tuple[_Fit, Values]:
     c = tables.spikes
     through = np.concatenate([_by_block(f.form, c), r[:, :, None]], axis=2)  # R C, r
     system = (f.prior.reshape(count, -1, h.shape[1]) @ f.form).reshape(f.prior.shape)
-    drawn = np.linalg.solve(np.eye(c.shape[1]) + system, f.prior @ through)
+    resolved = np.eye(c.shape[1]) + system
+    drawn = np.linalg.solve(resolved, f.prior @ through)
     kept = through - _by_block(f.form, drawn)
     from_spikes = c.swapaxes(1, 2) @ kept
     added = f.loosened + from_spikes[..., :-1]
@@ -621,7 +623,7 @@ def _fit(geometry: Geometry, tables: Tables, f: Forms) -> tuple[_Fit, Values]:
     learned = drawn[..., -1] + apply(c - drawn[..., :-1], x)
     left_over = kept[..., -1] - apply(kept[..., :-1], x)
     functions = learned.reshape(count, len(tables.blocks), -1) @ h
-    return _Fit(x, pull, learned, left_over, functions, added), r
+    return _Fit(x, pull, learned, left_over, functions, added, resolved), r
 
 
 def _by_block(form: Values, vectors: Values) -> Values:

@@ -9,13 +9,14 @@ from firststep.gaussian import Array
 from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
-from firststep.theory import unified
+from firststep.theory import next_order, unified
 from firststep.theory.both_steps import Plane, both_steps, plane_geometry
-from firststep.theory.coefficients import Geometry, Resolution, tables_from
+from firststep.theory.coefficients import Geometry, Resolution, interpolation, tables_from
 from firststep.theory.equations import answer_at, errors_at, first_guess, residual_of, solve_points
 from firststep.theory.label_law import label_moments
 from firststep.theory.ladder import FITTED, RESIDUAL, Way
 from firststep.theory.learned import learned_after_one, learned_shares, share_bars
+from firststep.theory.potential import changes_at
 from firststep.theory.second_step import Readouts
 from firststep.theory.sectors import degree_shares
 from firststep.theory.spectra.two_steps import TwoStepWeights
@@ -44,9 +45,10 @@ def solve(
     ridges: Array,
     *,
     rest: str = "structured",
+    ordered: bool = False,
     **options: Any,
 ) -> Outcome:
-    """Errors after each sequence of steps, one row of `schedule` (S, T) each.
+    """Errors after each sequence of steps, one row of `schedule` (S, T) each; `ordered` with the next order in 1/n.
 
     A sequence with at most one step that is not zero is the theory of one step itself. Two steps are predicted for
     isotropic inputs and an output that vanishes at the start; more are refused.
@@ -61,7 +63,9 @@ def solve(
     single = [i for i, row in enumerate(taken) if len(row) < 2]
     double = [i for i, row in enumerate(taken) if len(row) == 2]
     distinct = np.unique(np.concatenate([ones[single], [0.0]]))
-    known = unified.solve(problem, sizes, distinct, ridges, rest=rest, **options)
+    ordered = ordered and options.get("degrees") is None
+    theory = next_order if ordered else unified
+    known = theory.solve(problem, sizes, distinct, ridges, rest=rest, **options)
     grids = {
         name: np.broadcast_to(known.values[name], (len(distinct), len(ridges)))
         for name in (*FITTED, "train_error_bar", "test_error_bar")
@@ -76,9 +80,11 @@ def solve(
     for name, grid in grids.items():
         values[name] = np.empty((len(schedule), len(ridges)))
         values[name][single] = grid[np.searchsorted(distinct, ones[single])]
+    notes = known.notes
     if double:
         _check_double(problem, sizes)
-        found = _two_steps(problem, sizes, np.stack([taken[i] for i in double]), ridges, rest)
+        found = _two_steps(problem, sizes, np.stack([taken[i] for i in double]), ridges, rest, ordered)
+        notes = (*notes, *next_order.missing_note(found.pop("missing", np.zeros(1))))
         for name, numbers in found.items():
             values[name][double] = numbers
     for name in ("train", "test"):
@@ -90,7 +96,7 @@ def solve(
     values["residual_spread"] = values["test_error"] - problem.noise_variance
     later = schedule[:, 1:]
     return Outcome(
-        problem, sizes, schedule[:, 0], ridges, "unified", values, notes=known.notes, next_step_sizes=later
+        problem, sizes, schedule[:, 0], ridges, known.source, values, notes=notes, next_step_sizes=later
     )
 
 
@@ -134,19 +140,26 @@ def _overlaps(problem: Problem, sizes: Sizes, taken: list[Array], rest: str) -> 
     return values | {f"{name}_bar": bars[:, rank, a, None] for name, (rank, a) in names.items()}
 
 
-def _two_steps(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str) -> dict[str, Array]:
+def _two_steps(
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, ordered: bool
+) -> dict[str, Array]:
     """Errors, bars and what was learned after each of the pairs of steps, (pairs, R)."""
-    highest = 2 if degree_shares(sizes, 2)[1] > SECOND_DEGREE else 1
-    fine = _on_plane(problem, sizes, steps, ridges, rest, FINE, highest)
+    way = Way(rest, 2 if degree_shares(sizes, 2)[1] > SECOND_DEGREE else 1)
+    fine = _on_plane(problem, sizes, steps, ridges, way, FINE)
     both = ("train_error", "test_error")
     change = {name: np.zeros_like(fine[name]) for name in both}
+    order = np.zeros((2, *fine["test_error"].shape))
     for first in np.unique(steps[:, 0]):
         rows = np.flatnonzero(steps[:, 0] == first)
         rows = rows[np.argsort(steps[rows, 1])]
-        some = np.unique(rows[np.linspace(0, len(rows) - 1, COMPARED).round().astype(int)])
-        coarse = _on_plane(problem, sizes, steps[some], ridges, rest, COARSE, highest)
+        some = rows[np.unique(np.linspace(0, len(rows) - 1, COMPARED).round().astype(int))]
+        coarse = _on_plane(problem, sizes, steps[some], ridges, way, COARSE, ordered)
         for name in both:
             change[name][rows] = np.abs(coarse[name] / fine[name][some] - 1).max(axis=0)
+        if ordered:
+            later, at = np.unique(np.log1p(steps[some, 1]), return_index=True)
+            known = np.stack([coarse[f"{name}_order"][at] for name in both])
+            order[:, rows] = interpolation(later, np.log1p(steps[rows, 1])).T @ known
     flat = np.repeat(steps[:, 0], len(ridges)), np.tile(ridges, len(steps))
     errors = np.stack([fine[name].ravel() for name in both], axis=1)
     bars = finite_size_bars(problem, sizes, *flat, Way(rest, 1), errors)
@@ -156,20 +169,31 @@ def _two_steps(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest
     for name, bar in zip(both, bars, strict=True):
         whole = bar.reshape(fine[name].shape) ** 2 + change[name] ** 2 + second**2
         fine[f"{name}_bar"] = fine[name] * np.sqrt(whole)
+    if ordered:
+        fine["missing"] = np.isnan(order).any(axis=0).astype(float)
+        fine = next_order.changed(problem, fine, np.nan_to_num(order))[0]
     return fine
 
 
 def _on_plane(
-    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, plane: Plane, highest: int
+    problem: Problem,
+    sizes: Sizes,
+    steps: Array,
+    ridges: Array,
+    way: Way,
+    plane: Plane,
+    ordered: bool = False,
 ) -> dict[str, Array]:
-    """What the fit has after each pair of steps at one resolution, (pairs, R)."""
-    geometry = plane_geometry(problem, sizes, plane, rest, highest)
+    """What the fit has after each pair of steps at one resolution, (pairs, R); what the next order changes in it."""
+    geometry = plane_geometry(problem, sizes, plane, way.rest, way.highest)
     readouts = Readouts(geometry.u, geometry.u_weights)
     rows: dict[int, dict[str, Array]] = {}
     state: Array | None = None
     for i in np.lexsort((steps[:, 1], steps[:, 0])):
-        law = both_steps(problem, sizes, (float(steps[i, 0]), float(steps[i, 1])), rest, readouts)
+        law = both_steps(problem, sizes, (float(steps[i, 0]), float(steps[i, 1])), way.rest, readouts)
         rows[int(i)], state = _answers(problem, geometry, law, ridges, state)
+        if ordered:
+            rows[int(i)] |= _order(geometry, law, ridges, rows[int(i)], state)
     return {name: np.stack([rows[i][name] for i in range(len(steps))]) for name in rows[0]}
 
 
@@ -189,3 +213,20 @@ def _answers(
             "the theory of two steps gave an error that is not positive: raise ridge", errors, left
         )
     return numbers | learned_shares(problem, geometry, tables, answer), found.value
+
+
+def _order(
+    geometry: Geometry, law: StepLaw, ridges: Array, numbers: dict[str, Array], values: Array
+) -> dict[str, Array]:
+    """Relative changes of both errors by the next order in 1/n, for each ridge, interpolated between some."""
+    some, by_ridge = next_order.carried(np.log(ridges), next_order.GAPS[1])
+    tables = tables_from(geometry, law).repeat(len(some))
+    names = ("train_error", "test_error")
+    try:
+        gained = changes_at(geometry, law, tables, values[some], ridges[some])
+    except np.linalg.LinAlgError:
+        gained = np.full((2, len(some)), np.nan)
+    return {
+        f"{name}_order": (row / numbers[name][some]) @ by_ridge
+        for name, row in zip(names, gained, strict=True)
+    }

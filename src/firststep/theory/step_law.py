@@ -57,9 +57,10 @@ class StepLaw:
     output_turn : ndarray (S, p, nu) or None
         For an output of order one: what the step does to a row's component along W0^T a, in the special directions, in
         units of U/sqrt(N).
-    output_parts : ndarray (S, J, nodes, nu) or None
-        The same in typical directions, with W0^T a itself: J independent parts of what a row has along it, in units of
-        U/sqrt(N).
+    output_parts : ndarray (S, J, nodes, nu)
+        What a row has along W0^T a in typical directions, in J independent parts, in units of U/sqrt(N).
+    output_lost : ndarray (S, nodes, nu)
+        What the first of these parts is less because of an output that is called vanishing; 0 for one of order one.
     along : ndarray (S, p)
         The shared vector in the special directions, in units of a row's U/sqrt(N).
     lengthening : ndarray (S,)
@@ -90,7 +91,8 @@ class StepLaw:
     cosines: Array
     asides: Array
     output_turn: Array | None
-    output_parts: Array | None
+    output_parts: Array
+    output_lost: Array
     along: Array
     lengthening: Array
     leaning: Array
@@ -215,9 +217,8 @@ def plain_step(
         cosines=cosines[..., :1],
         asides=cosines[..., 1:],
         output_turn=_output_moved(axes, law, turn, u, shorter) if order_one else None,
-        output_parts=(1 - shorter[:, None] + turn[:, None, None] * law.nodes[:, None] * u)[:, None]
-        if order_one
-        else None,
+        output_parts=(1 - shorter[:, None] + turn[:, None, None] * law.nodes[:, None] * u)[:, None],
+        output_lost=output_lost(problem, sizes, step_sizes, np.ones_like(law.nodes), u),
         along=along,
         lengthening=lengthening,
         leaning=(turned @ change[..., None])[..., 0] / np.sqrt(1 + excess)[..., None],
@@ -297,6 +298,21 @@ def answered_along(activation: Function, shares: tuple[float, ...]) -> Array:
     found = np.einsum("pxl,x,pl->p", slope, rows * xi, output * masses * line) / np.sqrt(p[:, 0])
     found.setflags(write=False)
     return np.asarray(found)
+
+
+def output_lost(problem: Problem, sizes: Sizes, step_sizes: Array, nodes: Array, u: Array) -> Array:
+    r"""What a step takes of the output that is called vanishing, along eigenvectors, (S, nodes, nu).
+
+    .. math:: w_j \to \dots - \eta c_1^2\tau\,a_j\,S^g\,S^{1/2}W_0^\top a, \qquad \tau = N^{-1/2}
+
+    in units of U/sqrt(N); one of order one is counted with what neurons share [firststep, next order, eq. 6].
+    """
+    if problem.output_law.order_one:
+        return np.zeros((len(step_sizes), len(nodes), len(u)))
+    power = 0.5 + (1.0 if problem.rule.plain else 0.0)
+    c1 = float(problem.activation.hermite(2)[1])
+    lost = step_sizes * c1**2 * problem.output_law.scale(sizes.width)
+    return np.asarray((lost[:, None] * nodes**power)[..., None] * np.ones_like(u))
 
 
 @lru_cache(maxsize=64)
@@ -657,7 +673,8 @@ def general_step(
         cosines=overlaps[..., :1],
         asides=overlaps[..., 1:],
         output_turn=_output_turn(push, vectors, np.outer(turn, u)) if problem.output_law.order_one else None,
-        output_parts=_output_parts(push, law.nodes, u) if problem.output_law.order_one else None,
+        output_parts=_output_parts(push, law.nodes, u),
+        output_lost=output_lost(problem, sizes, step_sizes, law.nodes, u),
         lengthening=lengthening,
         leaning=(change / np.sqrt(1 + excess))[..., None] * leaning,
         leaning_square=change**2 * plain[..., -1, -1],

@@ -374,16 +374,16 @@ class Optimum:
     note: str = ""
 
 
-def _is_loud(problem: Problem, sizes: Sizes, rest: str) -> bool:
+def is_loud(problem: Problem, sizes: Sizes, rest: str) -> bool:
     """Whether the theory of a loud direction is the one to take."""
     return rest == "structured" and bool(import_module(LOUD).is_loud(problem, sizes))
 
 
-def _outcome(
+def outcome(
     problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, tolerance: float | None
 ) -> Outcome:
     """Errors by this theory, or by that of a loud direction where there is one, which knows a draft alone."""
-    if _is_loud(problem, sizes, rest):
+    if is_loud(problem, sizes, rest):
         draft = tolerance is not None and tolerance > DRAWN
         return cast(Outcome, import_module(LOUD).solve(problem, sizes, steps, ridges, draft=draft))
     return solve(problem, sizes, steps, ridges, rest=rest, tolerance=tolerance)
@@ -408,7 +408,7 @@ def best_ridge(
     0.092 0.5177
     """
     grid = np.geomspace(*RIDGE_RANGE, 25)
-    scan = _outcome(problem, sizes, np.array([float(step_size)]), grid, rest, 1e-3)
+    scan = outcome(problem, sizes, np.array([float(step_size)]), grid, rest, 1e-3)
     lowest = int(np.argmin(scan.test_error[0]))
     note, ridge = "", float(grid[lowest])
     if 0 < lowest < len(grid) - 1:
@@ -434,10 +434,10 @@ def _bottom(
     """Ridge between the ends where the exact derivative of the test error vanishes, or the lower of the two ends."""
     from scipy.optimize import brentq
 
-    if _is_loud(problem, sizes, rest):
+    if is_loud(problem, sizes, rest):
         # Without a derivative: a parabola through the lowest of a few points.
         grid = np.linspace(math.log(ends[0]), math.log(ends[1]), LOUD_RIDGES)
-        errors = _outcome(problem, sizes, np.array([step_size]), np.exp(grid), rest, tolerance).test_error[0]
+        errors = outcome(problem, sizes, np.array([step_size]), np.exp(grid), rest, tolerance).test_error[0]
         at = min(max(int(errors.argmin()), 1), LOUD_RIDGES - 2)
         a, b, _ = np.polyfit(grid[at - 1 : at + 2] - grid[at], errors[at - 1 : at + 2], 2)
         width = grid[1] - grid[0]
@@ -463,7 +463,7 @@ def _optimum(
     note: str,
 ) -> Optimum:
     point = np.array([float(step_size)]), np.array([ridge])
-    at = _outcome(problem, sizes, *point, rest, tolerance)
+    at = outcome(problem, sizes, *point, rest, tolerance)
     return Optimum(float(step_size), ridge, float(at.test_error[0, 0]), float(at.train_error[0, 0]), note)
 
 
@@ -481,7 +481,7 @@ def best_step(
     largest = LARGEST_STEP * math.sqrt(sizes.width)
     steps = np.concatenate([[0.0], np.geomspace(0.1, largest, 16)])
     grid = np.geomspace(1e-6, 1e2, 11)
-    scan = _outcome(problem, sizes, steps, grid, rest, 1e-3)
+    scan = outcome(problem, sizes, steps, grid, rest, 1e-3)
     row, column = np.unravel_index(int(np.argmin(scan.test_error)), scan.test_error.shape)
     still = best_ridge(problem, sizes, 0.0, rest=rest, tolerance=tolerance)
     unmoved = replace(
@@ -497,7 +497,7 @@ def best_step(
     for _ in range(PATCHES):
         centre[0] = min(centre[0], math.log(largest) - width[0])
         here = [np.exp(centre[i] + width[i] * patch) for i in range(2)]
-        errors = _outcome(problem, sizes, here[0], here[1], rest, 1e-5).test_error
+        errors = outcome(problem, sizes, here[0], here[1], rest, 1e-5).test_error
         lowest = np.array(np.unravel_index(int(np.argmin(errors)), errors.shape))
         inside = bool(np.all((lowest > 0) & (lowest < len(patch) - 1)))
         centre = centre + width * (_vertex(patch, errors) if inside else patch[lowest])
