@@ -205,7 +205,7 @@ def followed(kind: str, seed: int, rows: Sequence[Row]) -> list[Row]:
 def order(kind: str, seed: int) -> None:
     """Print how far problems are from simulation without the next order in 1/n and with it."""
     for next_order in (False, True):
-        rows = compared(kind, seed, theory="next_order" if next_order else "unified")
+        rows = compared(kind, seed, theory="unified" if next_order else "leading_order")
         for name in ERRORS:
             found = summary(rows, name)
             print(

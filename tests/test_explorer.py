@@ -115,7 +115,8 @@ def test_curves_are_the_predictions(client: Client) -> None:
     )
     for name in ("test", "train"):
         wanted = getattr(expected, f"{name}_error")[:, 0]
-        np.testing.assert_allclose(answer["errors"]["panels"][name]["unified"], wanted, rtol=views.FAIR)
+        # Twice as far, because the next order is made of pieces, over which the page interpolates.
+        np.testing.assert_allclose(answer["errors"]["panels"][name]["unified"], wanted, rtol=2 * views.FAIR)
         assert not np.allclose(answer["errors"]["panels"][name]["unified"], 1.001 * wanted, rtol=views.FAIR)
     here = answer["positions"][exponents().index(0.2)]
     assert float(here["text"]["test"]) == pytest.approx(expected.test_error[30, 0], rel=1e-4)

@@ -37,10 +37,10 @@ def test_errors_of_few_dimensions_under_a_covariance(monkeypatch):
     # Drawn with 300 networks (seed 3, controls): without a step and after one of size 8.
     simulated, stderr = np.array([0.5623, 0.6646]), np.array([0.0027, 0.0038])
     problem, sizes = Problem(*WORDS, rows="sphere", inputs=TWO), Sizes(400, 100, 600)
-    found = predict(problem, sizes, [0.0, 8.0], 0.01).test_error[:, 0]
+    found = predict(problem, sizes, [0.0, 8.0], 0.01, theory="leading_order").test_error[:, 0]
     assert np.all(np.abs(found - simulated) < 0.05 * simulated + 2 * stderr)
     monkeypatch.setattr(ladder, "knows_own", lambda *_: False)
-    without = predict(problem, sizes, [0.0, 8.0], 0.01).test_error[:, 0]
+    without = predict(problem, sizes, [0.0, 8.0], 0.01, theory="leading_order").test_error[:, 0]
     assert abs(without[0] / simulated[0] - 1) > 1.5 * abs(found[0] / simulated[0] - 1)
     assert abs(without[1] / simulated[1] - 1) > 2 * abs(found[1] / simulated[1] - 1)
 

@@ -52,13 +52,15 @@ def test_it_is_asked_for(output):
         Sizes(200, 150, 180),
     )
     given = {"step_exponents": [0.1, 0.3], "ridges": [0.01, 0.1]}
-    whole, plain = (predict(problem, sizes, **given, theory=theory) for theory in ("next_order", "unified"))
+    whole, plain = (
+        predict(problem, sizes, **given, theory=theory) for theory in ("unified", "leading_order")
+    )
     assert whole.details["next_order"].shape == (2, 2, 2)
     order = whole.details["next_order"][1]
     assert np.all(np.abs(order) > 1e-5)
     assert np.all(np.abs(order) < 0.1)
     assert whole.test_error == pytest.approx(plain.test_error * (1 + order), rel=1e-5)
-    still = predict(problem, sizes, step_sizes=0.0, ridges=given["ridges"], theory="next_order")
+    still = predict(problem, sizes, step_sizes=0.0, ridges=given["ridges"], theory="unified")
     assert whole.test_gain == pytest.approx(still.test_error - whole.test_error, abs=1e-5)
     assert sum(v for k, v in whole.values.items() if k.startswith("residual") and "spread_" not in k) == (
         pytest.approx(whole.test_error - problem.noise_variance, rel=1e-9)
@@ -73,7 +75,7 @@ def test_it_is_asked_for(output):
 @pytest.mark.parametrize("output", ["vanishing", "order_one"])
 def test_small_steps_join_no_step(output):
     problem = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.3, initial_output=output)
-    still, tiny = predict(problem, Sizes(200, 150, 180), [0.0, 1e-9], 0.05, theory="next_order").test_error
+    still, tiny = predict(problem, Sizes(200, 150, 180), [0.0, 1e-9], 0.05, theory="unified").test_error
     assert tiny == pytest.approx(still, rel=1e-4)
 
 
@@ -83,7 +85,7 @@ EXPONENTS = np.array([0.1, 0.3])
 def _order(problem, sizes, **given):
     """What is applied to both errors, (2, …)."""
     found, plain = (
-        predict(problem, sizes, ridges=0.1, theory=theory, **given) for theory in ("next_order", "unified")
+        predict(problem, sizes, ridges=0.1, theory=theory, **given) for theory in ("unified", "leading_order")
     )
     return np.array([found[name] / plain[name] - 1 for name in ("train_error", "test_error")])
 
@@ -123,17 +125,19 @@ def test_a_step_of_nearly_nothing_adds_nothing(steps, activation):
     )
     both = _order(problem, sizes, **first, **second)
     assert both == pytest.approx(one, rel=0.1)
-    found = predict(problem, sizes, **first, **second, theory="next_order")
+    found = predict(problem, sizes, **first, **second, theory="unified")
     assert found.train_error == pytest.approx(found.train_mse + 0.1 * found.readout_norm_squared, rel=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_second_steps_in_any_order_are_the_same():
-    problem, sizes, steps = Problem("tanh", "tanh(t1) + 0.5*t2", 0.3), Sizes(300, 200, 250), [0.3, 0.1, 0.2, 0.4]
-    found = predict(problem, sizes, step_exponents=0.3, next_step_exponents=steps, theory="next_order")
-    sorted_ = predict(
-        problem, sizes, step_exponents=0.3, next_step_exponents=sorted(steps), theory="next_order"
+    problem, sizes, steps = (
+        Problem("tanh", "tanh(t1) + 0.5*t2", 0.3),
+        Sizes(300, 200, 250),
+        [0.3, 0.1, 0.2, 0.4],
     )
+    found = predict(problem, sizes, step_exponents=0.3, next_step_exponents=steps, theory="unified")
+    sorted_ = predict(problem, sizes, step_exponents=0.3, next_step_exponents=sorted(steps), theory="unified")
     assert found.test_error == pytest.approx(sorted_.test_error[np.argsort(np.argsort(steps))], rel=1e-12)
 
 
@@ -147,7 +151,7 @@ def test_asked_for_by_its_degree_it_is_the_leading_order():
     problem, sizes = Problem("tanh", "h1", 0.3), Sizes(300, 200, 250)
     found, plain = (
         predict(problem, sizes, step_sizes=2.0, theory=theory, degrees=1)
-        for theory in ("next_order", "unified")
+        for theory in ("unified", "leading_order")
     )
     assert np.array_equal(found.test_error, plain.test_error)
 
@@ -168,7 +172,7 @@ def test_what_is_not_found_is_left_out_and_told(monkeypatch):
 
     problem, sizes = Problem("tanh", "h1", 0.3), Sizes(300, 200, 250)
     monkeypatch.setattr(next_order, "changes_at", failing)
-    found = predict(problem, sizes, step_sizes=2.0, theory="next_order")
+    found = predict(problem, sizes, step_sizes=2.0, theory="unified")
     assert any("the next order in 1/n was not found" in note for note in found.notes)
     assert found.test_error == pytest.approx(predict(problem, sizes, step_sizes=2.0).test_error, rel=1e-5)
 
@@ -246,7 +250,9 @@ def test_drawn_networks_are_met_where_the_leading_order_is_percents_off(
     problem, sizes, exponent, ridge, drawn, error
 ):
     given = {"step_exponents": exponent, "ridges": ridge}
-    found, plain = (predict(problem, sizes, **given, theory=theory) for theory in ("next_order", "unified"))
+    found, plain = (
+        predict(problem, sizes, **given, theory=theory) for theory in ("unified", "leading_order")
+    )
     before, after = (abs(each.test_error[0, 0] - drawn) for each in (plain, found))
     assert before > 5 * error
     assert after < 3 * error

@@ -279,10 +279,11 @@ def test_outcome_to_look_at(outcome):
 
 def test_predict_names_the_theories():
     with pytest.raises(
-        ValueError, match="theory must be one of unified, next_order, staircase, random_features; got 'limit'"
+        ValueError,
+        match="theory must be one of unified, leading_order, staircase, random_features; got 'limit'",
     ):
         predict(SETTING, SIZES, 0.0, theory="limit")
-    assert THEORIES == ("unified", "next_order", "staircase", "random_features")
+    assert THEORIES == ("unified", "leading_order", "staircase", "random_features")
 
 
 def test_predict_says_once_what_is_outside_the_theory():

@@ -22,7 +22,7 @@ else:
 
 # Written here as well, so that --help and completion need not import NumPy; a test compares them with the
 # library's own.
-THEORIES = ("unified", "next_order", "staircase", "random_features")
+THEORIES = ("unified", "leading_order", "staircase", "random_features")
 BACKENDS = ("numpy", "torch")
 
 STEP_EXPONENTS = "0:0.5:11"

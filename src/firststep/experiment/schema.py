@@ -200,7 +200,7 @@ FigureKind = Literal[
 ]
 AxisScale = Literal["linear", "log"]
 SpectrumKind = Literal["features", "weights", "distances"]
-TheoryName = Literal["unified", "next_order", "staircase", "random_features"]
+TheoryName = Literal["unified", "leading_order", "staircase", "random_features"]
 
 
 class _Section(BaseModel):

@@ -19,12 +19,12 @@ THRESHOLDS = {name: window_start(spikes) for spikes, name in ((2, "1/4"), (3, "1
 SOURCES = {
     "simulation": "simulation ± 1 standard error",
     "unified": "unified theory",
-    "next_order": "unified theory, next order in 1/n",
+    "leading_order": "unified theory, leading order alone",
     "staircase": "staircase (infinite n)",
     "random_features": "random features (no step)",
 }
 SOURCE_ROLES = {"simulation": "simulation", "staircase": "staircase", "random_features": "random_features"}
-SOURCE_STYLES = {"next_order": "dotted", "staircase": "dashed", "random_features": "dashdot"}
+SOURCE_STYLES = {"leading_order": "dotted", "staircase": "dashed", "random_features": "dashdot"}
 
 
 def problem_text(outcome: Outcome) -> str:

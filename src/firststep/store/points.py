@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 # in the file but are not taken for new ones.
 NUMBERS_VERSION = {
     "simulation": 1,
-    "unified": 1,
-    "next_order": 1,
+    "unified": 2,
+    "leading_order": 1,
     "staircase": 1,
     "random_features": 2,
     "spectrum": 1,

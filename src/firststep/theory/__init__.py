@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 # Each theory with its module: imported by name, because not every prediction needs the heaviest.
 MODULES = {
-    "unified": "firststep.theory.unified",
-    "next_order": "firststep.theory.next_order",
+    "unified": "firststep.theory.next_order",
+    "leading_order": "firststep.theory.unified",
     "staircase": "firststep.theory.limits.staircase",
     "random_features": "firststep.theory.limits.random_features",
 }
 THEORIES = tuple(MODULES)
 # Theories of finite sizes, at any ratio of them.
-FINITE = ("unified", "next_order")
+FINITE = ("unified", "leading_order")
 SEQUENCES, LEARNED, LOUD = (f"firststep.theory.{name}" for name in ("sequences", "learned", "loud"))
 # Theories in which n, N and d grow together, whatever the sizes.
 PROPORTIONAL = ("staircase",)
@@ -114,10 +114,10 @@ def predict(
         :math:`\alpha`, :math:`\eta = n_0^\alpha`.
     next_step_sizes, next_step_exponents : array_like, optional
         Step sizes of a second step on a fresh sample, in every combination with the first.
-    theory : {"unified", "next_order", "staircase", "random_features"}
-        The finite-size theory of every step size [firststep], the same with what is of relative order 1/n, for
-        isotropic inputs, one direction and one step, the limit of many samples at fixed :math:`\alpha` [Moniri24], or
-        the network without a step, whatever the step sizes [MM22].
+    theory : {"unified", "leading_order", "staircase", "random_features"}
+        The finite-size theory of every step size [firststep], the same without what is of relative order 1/n, the limit
+        of many samples at fixed :math:`\alpha` [Moniri24], or the network without a step, whatever the step sizes
+        [MM22].
     baselines : bool
         Whether to add ridge regression on the inputs, with n and with n0 + n samples.
     workers : int, optional
@@ -167,13 +167,13 @@ def predict(
     with in_parts(workers, progress, "points", steps.size * lam.size if theory in FINITE else 0):
         if later:
             schedule = schedule_of(sizes, steps, None, next_step_sizes, next_step_exponents)
-            ordered = theory == "next_order"
+            ordered = theory == "unified"
             sequences = import_module(SEQUENCES)
             outcome = cast(
                 Outcome, sequences.solve(problem, sizes, schedule, lam, ordered=ordered, **options)
             )
         else:
-            if theory == "unified" and not set(options) - {"tolerance"}:
+            if theory in FINITE and not set(options) - {"tolerance"}:
                 loud = import_module(LOUD)
                 if loud.is_loud(problem, sizes):
                     solve, options = loud.solve, {"draft": options.get("tolerance") == math.inf}
@@ -189,4 +189,4 @@ def predict(
     if theory in PROPORTIONAL and degree_shares(sizes, 2)[1] > FAR_BELOW:
         asked = (*asked, QUADRATIC)
     notes = tuple(dict.fromkeys((*asked, *outcome.notes)))
-    return replace(outcome, values={**outcome.values, **values}, notes=notes)
+    return replace(outcome, source=theory, values={**outcome.values, **values}, notes=notes)

@@ -24,21 +24,19 @@ from firststep.theory.coefficients import (
     geometry_of,
     interpolation,
     law_of,
-    row_stretch,
     spike_strength,
     tables_from,
 )
 from firststep.theory.equations import answer_at, errors_at, first_guess, reached_points
 from firststep.theory.joins import SMALLEST_STEP, TRAIN, start_share
 from firststep.theory.ladder import (
-    CHANGED,
     CHUNK,
     COARSE_SPIKE,
     LADDER,
-    RUNGS,
     Way,
     leading,
 )
+from firststep.theory.learned import share_bars
 from firststep.theory.own_component import knows_own
 from firststep.theory.potential import changes_at
 from firststep.theory.sectors import degree_shares
@@ -48,13 +46,16 @@ ERRORS = ("train_error", "test_error")
 PER_STEP = ("relative_error", "resolution", "learned", "learned_given_z")
 # Sizes beyond which the next order is below what the ladder of resolutions leaves.
 LARGEST = 1e8
-# Largest distances of points in log(1 + eta) and log(lambda) between which changes are interpolated, and by how many.
+# Distance of nodes in log(1 + eta), and the largest in log(lambda), between which changes are interpolated, and by how
+# many.
 GAPS, NODES = (0.5, 2.0), 4
-# Relative residual of the equations.
-RESIDUAL = 1e-7
+# Nodes with less weight than this are left out.
+LEAST_WEIGHT = 1e-9
+# The rung of the ladder that is coarse and yet fine enough for large steps; relative residual of the equations.
+RUNG, RESIDUAL = 3, 1e-7
 # Degrees with sectors of their own, the second from this share of it on: at d = 40 the third moves no change by more
-# than 1e-4 of the error, and below that share the second none by more than a fiftieth of itself.
-DEGREES, SECOND = 2, 0.003
+# than 1e-4 of the error, and below that share the second few by more than a twentieth of itself.
+DEGREES, SECOND = 2, 0.01
 
 
 def changes(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way) -> Array:
@@ -66,8 +67,8 @@ def changes(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Wa
     >>> for n in (200, 800):
     ...     found = changes(problem, Sizes(n, n // 2, n), np.array([4.0]), np.array([0.1]), Way("structured", 1))
     ...     print(found.ravel().round(4))
-    [-0.0039  0.0043]
-    [-0.0013  0.0007]
+    [-0.0091  0.0069]
+    [-0.0025  0.0012]
     """
     found = np.zeros((2, len(steps), len(ridges)))
     if min(sizes.n_samples, sizes.width, sizes.n_step_samples) > LARGEST or problem.label_variance == 0:
@@ -113,7 +114,7 @@ def solve(
     >>> problem = Problem("x*silu(1.2*x - 0.27)", "elu(2.83*x - 0.93)", noise_std=1.125, readout="constant")
     >>> found = solve(problem, Sizes(189, 344, 199), np.zeros(1), np.array([0.0478]))
     >>> print(f"{found.test_error[0, 0]:.2f}, {found.details['next_order'][1, 0, 0]:+.3f} of it by the next order")
-    10.84, +0.022 of it by the next order
+    10.85, +0.023 of it by the next order
     """
     if degrees is not None:
         return unified.solve(
@@ -134,6 +135,8 @@ def solve(
     values, order = changed(problem, found.values, np.concatenate([still, moved], axis=1))
     for name in ERRORS:
         values[name.replace("error", "gain")] = values[name][:1] - values[name]
+    shares = {name: part for name, part in values.items() if f"{name}_bar" in values and name not in ERRORS}
+    values |= share_bars(shares, _relative(values))
     bars = [outcome[1:] for outcome in (found["test_error_bar"] / found.test_error, _relative(values))]
     notes = [set(wide_bar_note(sizes, bar)) for bar in bars]
     values = {name: value[1:] if value.ndim == 2 else value for name, value in values.items()}
@@ -141,7 +144,7 @@ def solve(
     return replace(
         found,
         step_sizes=np.asarray(step_sizes, dtype=float),
-        source="next_order",
+        source="unified",
         values=values,
         notes=(*(note for note in found.notes if note not in notes[0]), *notes[1], *missing),
         details=details | {"next_order": order[:, 1:]},
@@ -207,12 +210,36 @@ def applied(problem: Problem, order: Array, train: Array, test: Array) -> Array:
 
 
 def _on_grid(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way) -> Array:
-    """The same for steps of one problem, interpolated between leading points."""
-    rows, by_row = carried(np.log1p(steps), GAPS[0])
+    """The same for steps of one problem, interpolated between nodes."""
+    nodes, by_row = step_nodes(steps)
+    if problem.output_law.order_one:
+        nodes = np.maximum(nodes, SMALLEST_STEP)
     columns, by_column = carried(np.log(ridges), GAPS[1])
-    pairs = np.meshgrid(steps[rows], ridges[columns], indexing="ij")
+    pairs = np.meshgrid(nodes, ridges[columns], indexing="ij")
     values = _at_points(problem, sizes, pairs[0].ravel(), pairs[1].ravel(), way)
-    return np.asarray(by_row.T @ values.reshape(2, len(rows), len(columns)) @ by_column)
+    return np.asarray(by_row.T @ values.reshape(2, len(nodes), len(columns)) @ by_column)
+
+
+def step_nodes(steps: Array) -> tuple[Array, Array]:
+    """Step sizes at equal distances in log(1 + eta), and interpolation from these to others, (nodes, S).
+
+    They do not depend on what else is asked for, so that a point has the same number on every grid; one node lies
+    above each step at the most, but for the smallest.
+
+    Examples
+    --------
+    >>> nodes, weights = step_nodes(np.array([0.0, 10.0]))
+    >>> print(nodes.round(2), (weights.T @ np.log1p(nodes)).round(4), (weights > 0).sum(axis=0))
+    [ 0.    1.72  3.48  6.39 11.18] [0.     2.3979] [1 3]
+    """
+    axis = np.log1p(steps) / GAPS[0]
+    first = np.maximum(np.ceil(axis).astype(int) - (NODES - 1), 0)
+    weights = np.zeros((int(first.max()) + NODES, len(steps)))
+    for column, (low, at) in enumerate(zip(first, axis, strict=True)):
+        own = np.arange(low, low + NODES)
+        weights[own, column] = interpolation(own.astype(float), np.array([at]), NODES)[:, 0]
+    kept = (np.abs(weights) > LEAST_WEIGHT).any(axis=1)
+    return np.expm1(GAPS[0] * np.flatnonzero(kept)), weights[kept]
 
 
 def carried(axis: Array, gap: float) -> tuple[NDArray[np.intp], Array]:
@@ -225,8 +252,7 @@ def carried(axis: Array, gap: float) -> tuple[NDArray[np.intp], Array]:
 def _at_points(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way) -> Array:
     """The same for a list of points, (2, B), NaN where it is not found."""
     found = np.full((2, len(steps)), np.nan)
-    spike, stretch = (size(problem, sizes, steps, way.rest) for size in (spike_strength, row_stretch))
-    rung = int(RUNGS[np.searchsorted(CHANGED, np.maximum(spike, stretch))].max())
+    spike = spike_strength(problem, sizes, steps, way.rest)
     isotropic = problem.covariance(sizes.dim).isotropic
     taken = int(way.own and isotropic and knows_own(problem, sizes, way.highest, way.rest))
     highest = min(way.highest, DEGREES if degree_shares(sizes, 2)[1] > SECOND else 1)
@@ -237,7 +263,7 @@ def _at_points(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way:
         if not len(group):
             continue
         degrees = degrees_of(float(spike[group].max()), sizes, COARSE_SPIKE) if branch is huge else 0
-        geometry = geometry_of(problem, sizes, LADDER[rung], way.rest, degrees, highest)
+        geometry = geometry_of(problem, sizes, LADDER[RUNG], way.rest, degrees, highest)
         for low in range(0, len(group), CHUNK):
             part = group[low : low + CHUNK]
             try:
