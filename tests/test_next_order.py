@@ -177,6 +177,16 @@ def test_what_is_not_found_is_left_out_and_told(monkeypatch):
     assert found.test_error == pytest.approx(predict(problem, sizes, step_sizes=2.0).test_error, rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_handful_of_neurons_has_no_expansion():
+    problem, sizes = Problem("tanh", "h1", 0.3, initial_output="order_one"), Sizes(20, 10, 15)
+    found = predict(problem, sizes, step_sizes=[0.0, 0.5])
+    assert any("the next order in 1/n was not found" in note for note in found.notes)
+    order = found.details["next_order"]
+    assert np.all(np.abs(order) < 0.5)
+    assert np.all(found.test_error > problem.noise_variance)
+
+
 def test_the_cumulant_of_a_feature_without_a_linear_part_is_its_own():
     # h3 - 0.4 h2: nothing of it can be foretold, and the fourth cumulant is that of the function.
     problem = Problem("h3 - 0.4*h2 + 1e-9*h1", "h1", rows="sphere")

@@ -42,17 +42,17 @@ from firststep.theory.potential import changes_at
 from firststep.theory.sectors import degree_shares
 
 ERRORS = ("train_error", "test_error")
-# Details of the unified theory that are told for each step size.
-PER_STEP = ("relative_error", "resolution", "learned", "learned_given_z")
 # Sizes beyond which the next order is below what the ladder of resolutions leaves.
 LARGEST = 1e8
 # Distance of nodes in log(1 + eta), and the largest in log(lambda), between which changes are interpolated, and by how
 # many.
 GAPS, NODES = (0.5, 2.0), 4
+# Relative changes from which on they are left out.
+LARGEST_CHANGE = 1.0
 # Nodes with less weight than this are left out.
 LEAST_WEIGHT = 1e-9
 # The rung of the ladder that is coarse and yet fine enough for large steps; relative residual of the equations.
-RUNG, RESIDUAL = 3, 1e-7
+RUNG, RESIDUAL = 2, 1e-7
 # Degrees with sectors of their own, the second from this share of it on: at d = 40 the third moves no change by more
 # than 1e-4 of the error, and below that share the second few by more than a twentieth of itself.
 DEGREES, SECOND = 2, 0.01
@@ -122,36 +122,34 @@ def solve(
         )
     share = start_share(problem, sizes, step_sizes)
     ahead = [0.0, SMALLEST_STEP] if share.any() else [0.0]
-    found = unified.outcome(problem, sizes, np.concatenate([[0.0], step_sizes]), ridges, rest, tolerance)
+    found = unified.solve(problem, sizes, step_sizes, ridges, rest=rest, tolerance=tolerance)
     steps = np.concatenate([ahead, step_sizes])
     # A draft is drawn without a neuron's own component.
     way = Way(rest, found.details["degrees"], own=tolerance != math.inf)
     order = changes(problem, sizes, steps, ridges, way)
-    missing = missing_note(~np.isfinite(order))
+    missing = missing_note(np.isnan(order))
     order = np.nan_to_num(order)
     # Small steps with an output of order one join no step in this order, too.
     still, start, moved = np.split(order, [1, len(ahead)], axis=1)
     moved = moved + share[:, None] * (still - start) if share.any() else moved
-    values, order = changed(problem, found.values, np.concatenate([still, moved], axis=1))
-    for name in ERRORS:
-        values[name.replace("error", "gain")] = values[name][:1] - values[name]
+    values, order = changed(problem, found.values, moved)
+    gains = [name.replace("error", "gain") for name in ERRORS]
+    before = [found[name][:1] + found[gain][:1] for name, gain in zip(ERRORS, gains, strict=True)]
+    unmoved = applied(problem, still, before[0], before[1])
+    for i, name in enumerate(ERRORS):
+        values[gains[i]] = before[i] * (1 + unmoved[i]) - values[name]
     shares = {name: part for name, part in values.items() if f"{name}_bar" in values and name not in ERRORS}
     values |= share_bars(shares, _relative(values))
-    bars = [outcome[1:] for outcome in (found["test_error_bar"] / found.test_error, _relative(values))]
-    notes = [set(wide_bar_note(sizes, bar)) for bar in bars]
-    values = {name: value[1:] if value.ndim == 2 else value for name, value in values.items()}
-    details = {name: value[1:] if name in PER_STEP else value for name, value in found.details.items()}
+    old, new = (wide_bar_note(sizes, _relative(each)) for each in (found.values, values))
     return replace(
         found,
-        step_sizes=np.asarray(step_sizes, dtype=float),
-        source="unified",
         values=values,
-        notes=(*(note for note in found.notes if note not in notes[0]), *notes[1], *missing),
-        details=details | {"next_order": order[:, 1:]},
+        notes=(*(note for note in found.notes if note not in old), *new, *missing),
+        details={**found.details, "next_order": order},
     )
 
 
-def _relative(values: dict[str, Array]) -> Array:
+def _relative(values: Mapping[str, Array]) -> Array:
     """The test error's bar over itself."""
     return np.asarray(values["test_error_bar"] / values["test_error"])
 
@@ -217,7 +215,11 @@ def _on_grid(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: W
     columns, by_column = carried(np.log(ridges), GAPS[1])
     pairs = np.meshgrid(nodes, ridges[columns], indexing="ij")
     values = _at_points(problem, sizes, pairs[0].ravel(), pairs[1].ravel(), way)
-    return np.asarray(by_row.T @ values.reshape(2, len(nodes), len(columns)) @ by_column)
+    values = values.reshape(2, len(nodes), len(columns))
+    found = by_row.T @ np.nan_to_num(values) @ by_column
+    # What is missing spoils those that are interpolated from it, and no others.
+    spoilt = np.abs(by_row).T @ np.isnan(values) @ np.abs(by_column)
+    return np.where(spoilt > LEAST_WEIGHT, np.nan, found)
 
 
 def step_nodes(steps: Array) -> tuple[Array, Array]:
@@ -280,4 +282,6 @@ def _changes(geometry: Geometry, steps: Array, ridges: Array, rest: str, taken: 
     values = reached_points(geometry, tables, ridges, start, RESIDUAL, fixedpoint.PLAIN_ROUNDS).value
     numbers = errors_at(answer_at(geometry, tables, values), ridges)
     gained = changes_at(geometry, law, tables, values, ridges, taken)
-    return np.asarray(gained / np.stack([numbers[name] for name in ERRORS]))
+    found = gained / np.stack([numbers[name] for name in ERRORS])
+    # Changes as large as the errors are none: a handful of neurons is too few for an expansion.
+    return np.where((np.abs(found) < LARGEST_CHANGE).all(axis=0), found, np.nan)

@@ -465,7 +465,10 @@ def _optimum(
     note: str,
 ) -> Optimum:
     point = np.array([float(step_size)]), np.array([ridge])
-    at = import_module(ORDERED).solve(problem, sizes, *point, rest=rest, tolerance=tolerance)
+    if is_loud(problem, sizes, rest):
+        at = outcome(problem, sizes, *point, rest, tolerance)
+    else:
+        at = import_module(ORDERED).solve(problem, sizes, *point, rest=rest, tolerance=tolerance)
     return Optimum(float(step_size), ridge, float(at.test_error[0, 0]), float(at.train_error[0, 0]), note)
 
 
