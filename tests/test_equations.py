@@ -75,6 +75,13 @@ def residuals(geometry, tables, values, floor):
     return equations._errors(geometry, state, floor)[0]
 
 
+def whole_steps(geometry, tables, state, error, reaction):
+    """Relative steps of Newton by all unknowns."""
+    assert not geometry.cells, reaction
+    matrix = equations._newton_matrix(geometry, tables, state, error)
+    return np.linalg.solve(matrix, -error[..., None])[..., 0]
+
+
 def solution(geometry, tables, floor, start):
     """Values at which the residuals vanish; `floor` is lambda n/N, and may be complex and depend on z."""
     nz, values = len(geometry.z), start.astype(np.result_type(start, floor))
@@ -83,7 +90,7 @@ def solution(geometry, tables, floor, start):
         error, reaction = equations._errors(geometry, state, floor)
         if np.abs(error.real).max() < 1e-13 and np.abs(error.imag).max() < 1e-13 * STEP:
             return values
-        values = values * np.exp(equations._newton_steps(geometry, tables, state, error, reaction))
+        values = values * np.exp(whole_steps(geometry, tables, state, error, reaction))
     raise AssertionError(f"no solution: {np.abs(error).max()}")
 
 
@@ -187,10 +194,46 @@ def test_steps_from_products_of_functions_of_z_are_newtons(name):
     error, reaction = equations._errors(geometry, state, np.array([[0.07]]))
     exact = -np.linalg.solve(columns(lambda v: residuals(geometry, tables, v, 0.07), values), error[0])
     # Steps of relative size one are made of terms that are larger: fewer digits are left than in the Jacobian.
-    for find in (equations._reduced_steps, equations._newton_steps):
+    for find in (equations._reduced_steps, whole_steps):
         assert np.allclose(find(geometry, tables, state, error, reaction)[0], exact, rtol=1e-7, atol=1e-9)
     wrong = equations._reduced_steps(geometry, tables, state, error, reaction * (1 + 1e-5))[0]
     assert not np.allclose(wrong, exact, rtol=1e-7, atol=1e-9)
+
+
+def test_a_last_step_with_the_derivative_before_leaves_what_is_told(monkeypatch):
+    geometry, tables = set_up("plain")
+    ridge, taken, find = np.array([0.07]), [], equations._newton_matrix
+    floor = ridge[:, None] * geometry.samples_per_neuron
+    exact = solution(geometry, tables, floor, equations.first_guess(geometry, ridge))
+    start = exact * np.exp(1e-4 * np.sin(np.arange(exact.size)))
+    monkeypatch.setattr(equations, "_newton_matrix", lambda *all: (taken.append(1), find(*all))[1])
+    for share, saved in ((equations.CHORD, 1), (0.0, 0)):
+        monkeypatch.setattr(equations, "CHORD", share)
+        taken.clear()
+        found = equations.solve_points(geometry, tables, ridge, start, 1e-5, 0)
+        assert len(taken) == found.iterations - saved
+        assert np.abs(found.value / exact - 1).max() < 1e-9
+    # It is taken only where the step before left little.
+    assert equations._may_be_chord(np.array([1e-7]), np.array([1e-2]), 1e-5)
+    assert not equations._may_be_chord(np.array([1e-6]), np.array([1e-5]), 1e-5)
+    assert not equations._may_be_chord(np.array([1e-4]), np.array([1.0]), 1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_slopes_by_the_ridge_are_derivatives(name):
+    geometry, tables = set_up(name)
+    ridge, nz = np.array([0.07]), len(geometry.z)
+
+    def logarithms(ridge):
+        floor = (ridge * geometry.samples_per_neuron)[:, None]
+        values = solution(geometry, tables, floor, equations.first_guess(geometry, ridge.real))
+        return np.log(np.concatenate([1 / values[:, :nz] - floor, values[:, nz:]], axis=1)), values
+
+    values = logarithms(ridge)[1]
+    slopes = equations.response_at(geometry, tables, values).slopes()
+    exact = logarithms(ridge * (1 + 1j * STEP))[0].imag / STEP
+    assert np.allclose(slopes, exact, rtol=1e-7, atol=1e-9)
+    assert not np.allclose(slopes, exact * (1 + 1e-5), rtol=1e-7, atol=1e-9)
 
 
 def test_the_reaction_of_cells_is_a_derivative():

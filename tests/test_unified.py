@@ -15,7 +15,7 @@ from firststep.gaussian import hermite_polynomials
 from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.setting import OutsideTheoryWarning
 from firststep.simulate import Draw
-from firststep.theory import ladder
+from firststep.theory import grids, ladder
 from firststep.theory.unified import best_ridge, best_step, ridge_slopes
 
 DATA = Path(__file__).parent / "data"
@@ -330,7 +330,7 @@ def test_points_of_a_grid_are_what_they_are_alone(activation, monkeypatch):
     )
     grid = predict(setting, sizes, step_exponents=exponents, ridges=ridges)
     solved = sum(calls)
-    monkeypatch.setattr(ladder, "MOST_LEADING", 0.0)
+    monkeypatch.setattr(grids, "MOST_LEADING", 0.0)
     alone = predict(setting, sizes, step_exponents=exponents, ridges=ridges)
     for name in ("train_error", "test_error"):
         np.testing.assert_allclose(grid[name], alone[name], rtol=3 * ladder.TOLERANCE)

@@ -8,8 +8,8 @@ step sizes.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -229,6 +229,11 @@ class Tables:
             start = end
         return found
 
+    @cached_property
+    def products(self) -> list[Array | None]:
+        """Products of two functions carried in each degree, (S, nu, K K), where they are few."""
+        return [products_of(self.carried[:, p]) for p in range(self.carried.shape[1])]
+
     @property
     def cosine(self) -> Array:
         """r, the first teacher direction on the first coordinate, (S,)."""
@@ -272,11 +277,27 @@ class Tables:
         return self._mapped(lambda part: np.broadcast_to(part, (count, *part.shape[1:])))
 
     def _mapped(self, change: Callable[[Array], Array]) -> "Tables":
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
         parts: Any = {
-            name: change(part) if isinstance(part, np.ndarray) else part for name, part in vars(self).items()
+            name: change(part) if isinstance(part, np.ndarray) else part for name, part in known.items()
         }
         parts["priors"] = tuple(term.mapped(change) for term in self.priors)
         return Tables(**parts)
+
+
+# Up to so many products of two functions at all nodes of a point sums over nodes are one matrix product with them.
+FEW_PRODUCTS = 2**14
+
+
+def products_of(functions: Array) -> Array | None:
+    """f_a f_b at each node, (S, nodes, K K), of functions (S, nodes, K); once, where all points have the same."""
+    count, nodes, size = functions.shape
+    if count > 1 and functions.strides[0] == 0:
+        alone = (functions[0, :, :, None] * functions[0, :, None, :]).reshape(1, nodes, -1)
+        return np.broadcast_to(alone, (count, nodes, size * size))
+    if nodes * size**2 > FEW_PRODUCTS:
+        return None
+    return np.asarray((functions[..., :, None] * functions[..., None, :]).reshape(count, nodes, -1))
 
 
 def _below(lower: tuple[int, ...], index: tuple[int, ...]) -> bool:
@@ -534,6 +555,12 @@ def _label_size(geometry: Geometry, square: Array, weights: Array) -> Array:
 
 def _labels(geometry: Geometry, law: StepLaw, places: "Places") -> tuple[Array, Array]:
     """Parts of the labels that multiply each block, (S, B, nz), and their mean square, (S, nz)."""
+    count = len(law.cosines)
+    if count > 1 and (law.cosines == law.cosines[:1]).all() and (law.asides == law.asides[:1]).all():
+        # Without an output of order one the direction of a step does not depend on its size.
+        alone = _labels(geometry, replace(law, cosines=law.cosines[:1], asides=law.asides[:1]), places)
+        labels, square = (np.repeat(part, count, axis=0) for part in alone)
+        return labels, square
     radial, teacher = geometry.radial, geometry.problem.teacher
     if radial is None:
         labels, square = label_parts(teacher, law.cosines, law.asides, geometry.coordinates, places.indices)
@@ -953,16 +980,23 @@ def _span_of_z(geometry: Geometry, averages: _Averages) -> Array:
     matrix = np.concatenate(columns, axis=1) * root_z
     # Spikes many orders of magnitude apart would hide the small ones: every function counts at unit size at most.
     matrix /= np.maximum(1.0, np.sqrt((matrix**2).sum(axis=2, keepdims=True)))
-    sizes, functions = _principal(geometry, matrix)
+    sizes, functions = _principal(matrix, geometry.negligible)
     rank = int((sizes > geometry.negligible).sum(axis=1).max())
     return np.asarray(functions[:, :rank] / root_z)
 
 
-def _principal(geometry: Geometry, matrix: Array) -> tuple[Array, Array]:
-    """Singular values and right singular vectors, largest first."""
-    if geometry.own is None:
+# Sizes of functions so many roots of rounding above it, relative to all together, are told from the matrix of products.
+CLEAR = 5.0
+
+
+def _principal(matrix: Array, least: float) -> tuple[Array, Array]:
+    """Singular values and right singular vectors, largest first, of which those below `least` do not matter.
+
+    Where there is room, by the matrix of products, in which sizes below the root of rounding are lost.
+    """
+    scale = float(np.sqrt(np.einsum("bij,bij->b", matrix, matrix).max()))
+    if CLEAR * math.sqrt(np.finfo(float).eps) * scale > least:
         return np.linalg.svd(matrix, full_matrices=False)[1:]
-    # Many rows: by the matrix of products, in which sizes below 1e-8 are lost.
     squares, vectors = np.linalg.eigh(matrix.swapaxes(1, 2) @ matrix)
     return np.sqrt(np.maximum(squares[:, ::-1], 0.0)), vectors.swapaxes(1, 2)[:, ::-1]
 
@@ -973,15 +1007,17 @@ def _span_of_u(geometry: Geometry, by_node: Array) -> Array:
     constant = root / np.linalg.norm(root)
     matrix = by_node * root
     matrix = matrix - (matrix @ constant)[..., None] * constant
-    sizes, functions = _principal(geometry, matrix)
     least = max(NEGLIGIBLE_SPIKE, geometry.negligible / 10) if geometry.own is None else geometry.negligible
+    # Where neurons are known along z they are many; else functions have to be orthogonal to the constant to all digits.
+    room = 0.0 if geometry.own is None else math.inf
+    sizes, functions = _principal(matrix, room)
     rank = min(int((sizes > least).sum(axis=1).max()), len(root) - 1)
     # Where a point has fewer spikes than others, what stands in their place may be the constant itself.
     mixed = (np.abs(functions[:, :rank] @ constant) > 1e-6).any(axis=1)
     if mixed.any():
         beside = np.linalg.qr(np.column_stack([constant, np.eye(len(root))]))[0][:, 1:]
         functions = functions[:, :rank].copy()
-        functions[mixed] = (_principal(geometry, matrix[mixed] @ beside)[1] @ beside.T)[:, :rank]
+        functions[mixed] = (_principal(matrix[mixed] @ beside, room)[1] @ beside.T)[:, :rank]
     first = np.broadcast_to(constant, (len(by_node), 1, len(root)))
     return np.asarray(np.concatenate([first, functions[:, :rank]], axis=1) / root)
 
@@ -1055,17 +1091,22 @@ def apply(matrix: Values, vector: Values) -> Values:
     return np.asarray((matrix @ vector[..., None])[..., 0])
 
 
+def nodes_around(old: Array, new: Array, most: int) -> NDArray[np.intp]:
+    """Places of at most so many of the old nodes around each new point, (new, count)."""
+    count = min(most, len(old))
+    first = np.clip(np.searchsorted(old, new) - count // 2, 0, len(old) - count)
+    return np.asarray(first[:, None] + np.arange(count))
+
+
 def interpolation(old: Array, new: Array, most: int = INTERPOLATION_NODES) -> Array:
     """Matrix (old, new) of interpolation by polynomials through the nodes around each point, constant outside."""
-    count = min(most, len(old))
     at = np.clip(new, old[0], old[-1])
-    first = np.clip(np.searchsorted(old, at) - count // 2, 0, len(old) - count)
-    window = first[:, None] + np.arange(count)
+    window = nodes_around(old, at, most)
     nodes = old[window]
     # Lagrange's polynomials: products over all nodes but the one that they belong to.
     apart = nodes[:, :, None] - nodes[:, None, :]
     ahead = np.broadcast_to((at[:, None] - nodes)[:, None, :], apart.shape)
-    itself = np.eye(count, dtype=bool)
+    itself = np.eye(window.shape[1], dtype=bool)
     factors = np.where(itself, 1.0, ahead) / np.where(itself, 1.0, apart)
     matrix = np.zeros((len(old), len(new)))
     matrix[window, np.arange(len(new))[:, None]] = factors.prod(axis=2)

@@ -29,15 +29,19 @@ from numpy.typing import NDArray
 from firststep.compute.memory import calm_memory
 from firststep.gaussian import Array, hermite_polynomials
 from firststep.numerics import fixedpoint
-from firststep.theory.coefficients import Geometry, Tables, Values, apply
+from firststep.theory.coefficients import Geometry, Tables, Values, apply, products_of
 from firststep.theory.spread import Spread
 
 # Nodes of z, in units of the products of two functions of z, from which on steps are computed from those.
 LONG = 1.5
+# How far below the tolerance the residual has to be after a last step with the derivative of the step before.
+CHORD = 1e-5
 # What helps where the equations of the errors have no solution within reach.
 REMEDY = "raise ridge, lower the step size, or check that the ratios are of order one"
 # Keeps logarithms finite where nothing but the ridge is left of 1/rho.
 LEAST_BULK = 1e-200
+# No solution varies faster than this with the ridge, all by their logarithms.
+STEEPEST = 1.0
 # Where the first guess is too far a ridge is raised by the first until it is near, at most so often, and the solution
 # carried back down in steps of the second.
 RAISED, MOST_RISES, LOWERED = 1e4, 10, 1e2
@@ -81,23 +85,31 @@ def _stacked(matrices: Values, right: Values) -> Values:
     return np.asarray(found.reshape(count, levels, rows, right.shape[2]))
 
 
-def _products(functions: Array) -> Array:
-    """f_a f_b at each node, (nodes, K K), of functions (nodes, K)."""
-    return (functions[:, :, None] * functions[:, None, :]).reshape(len(functions), -1)
-
-
-def _seen(alpha: Array, factors: Values) -> Values:
+def _seen(alpha: Array, products: Array | None, factors: Values) -> Values:
     """B = E_u[c alpha alpha^T y] at each level, from alpha, (B, nu, K), and c y times the weights, (B, L, nu)."""
-    if _same(alpha):
-        found = _times(factors.reshape(-1, factors.shape[2]), _products(alpha[0]))
-        return found.reshape(*factors.shape[:2], alpha.shape[2], alpha.shape[2])
-    return _stacked(factors[:, :, None, :] * alpha.swapaxes(1, 2)[:, None], alpha)
+    if products is None:
+        return _stacked(factors[:, :, None, :] * alpha.swapaxes(1, 2)[:, None], alpha)
+    flat = factors.reshape(-1, factors.shape[2])
+    found = _times(flat, products[0]) if _same(products) else factors @ products
+    return np.asarray(found.reshape(*factors.shape[:2], alpha.shape[2], alpha.shape[2]))
+
+
+def _forms(matrices: Values, alpha: Array, products: Array | None) -> Values:
+    """alpha^T X alpha at each level and node, (B, L, nu)."""
+    if products is None:
+        across = alpha.swapaxes(1, 2)
+        return np.asarray((_stacked(matrices, across) * across[:, None]).sum(axis=2))
+    flat = matrices.reshape(*matrices.shape[:2], -1)
+    if _same(products):
+        return _times(flat.reshape(-1, flat.shape[2]), products[0].T).reshape(*flat.shape[:2], -1)
+    return np.asarray(flat @ products.swapaxes(1, 2))
 
 
 def _sampled(h: Array, mass: Values) -> Values:
     """E_z[h h^T rho], (B, K, K), from h, (B, K, nz), and rho times the weights, (B, nz)."""
     if _same(h):
-        return _times(mass, _products(h[0].T)).reshape(len(mass), h.shape[1], h.shape[1])
+        products = (h[0].T[:, :, None] * h[0].T[:, None, :]).reshape(mass.shape[1], -1)
+        return _times(mass, products).reshape(len(mass), h.shape[1], h.shape[1])
     return np.asarray((h * mass[:, None, :]) @ h.swapaxes(1, 2))
 
 
@@ -121,7 +133,7 @@ def _exact_resolvents(b: Values, p: Values) -> tuple[Values, Values]:
     if (
         np.iscomplexobj(p)
         or np.iscomplexobj(b)
-        or not (b * p[:, None]).sum(axis=(2, 3)).max() > ILL_CONDITIONED
+        or not np.einsum("blij,bij->bl", b, p).max() > ILL_CONDITIONED
     ):
         return _resolvents(b, p)
     try:
@@ -141,18 +153,16 @@ def state_at(geometry: Geometry, tables: Tables, rho: Values, y: Values) -> Stat
     h, weights, mu, stretch = tables.h, geometry.weights, tables.level_weights, tables.stretch
     mass = geometry.u_weights * y
     p = geometry.samples_per_dim * _sampled(h, weights * rho)
-    seen = [_seen(alpha, stretch[:, levels] * mass[:, None]) for alpha, levels in tables.sectors]
+    sectors = [(*sector, products) for sector, products in zip(tables.sectors, tables.products, strict=True)]
+    seen = [_seen(alpha, products, stretch[:, levels] * mass[:, None]) for alpha, levels, products in sectors]
     s, t = _resolvents(np.concatenate(seen, axis=1), p)
     x = p[:, None] @ s
     mean_t = np.einsum("bl,blij->bij", mu, t)
     bulk = (mass[:, None, :] @ tables.spread)[:, 0] + ((mean_t @ h) * h).sum(axis=1)
     delta = geometry.samples_per_neuron * (tables.spread @ (weights * rho)[..., None])[..., 0]
-    for alpha, levels in tables.sectors:
-        across = alpha.swapaxes(1, 2)
-        forms = (_stacked(x[:, levels], across) * across[:, None]).sum(axis=2)
-        delta = (
-            delta + (mu[:, levels, None] * stretch[:, levels] * forms).sum(axis=1) / geometry.neurons_per_dim
-        )
+    for alpha, levels, products in sectors:
+        forms = mu[:, levels, None] * stretch[:, levels] * _forms(x[:, levels], alpha, products)
+        delta = delta + forms.sum(axis=1) / geometry.neurons_per_dim
     return State(rho, y, p, s, t, x, bulk, delta)
 
 
@@ -242,23 +252,31 @@ def _resolved(geometry: Geometry, below: Values) -> tuple[Values, Values]:
     return rho, 1 / (left * right * rho)
 
 
-def _newton_steps(
-    geometry: Geometry, tables: Tables, state: State, error: Values, reaction: Values
-) -> Values:
-    """Relative steps that solve the equations linearised at a state with these relative residuals."""
-    nz, basis = len(geometry.weights), tables.h.shape[1]
-    if geometry.cells or nz > LONG * basis * (basis + 1) / 2:
-        return _reduced_steps(geometry, tables, state, error, reaction)
-    jacobian = jacobian_at(geometry, tables, state)
+def _newton_matrix(geometry: Geometry, tables: Tables, state: State, error: Values) -> Values:
+    """Derivative of the relative residuals at a state that has these."""
+    matrix = jacobian_at(geometry, tables, state)
     diagonal = np.arange(error.shape[1])
-    jacobian[:, diagonal, diagonal] += np.where(diagonal < nz, error, -error)
-    return np.asarray(-np.linalg.solve(jacobian, error[..., None])[..., 0])
+    matrix[:, diagonal, diagonal] += np.where(diagonal < len(geometry.weights), error, -error)
+    return matrix
+
+
+def _solved(matrix: Values, right: Values) -> Values:
+    """Solutions of linear equations, one of each matrix."""
+    return np.asarray(np.linalg.solve(matrix, right[..., None])[..., 0])
+
+
+def _may_be_chord(size: Array, before: Array, tolerance: float) -> bool:
+    """Whether the last step may be taken with the derivative of the step before.
+
+    It leaves of the residual what that step left of the one before it: r^2/r'.
+    """
+    return bool((size <= tolerance).all() and (size**2 <= CHORD * tolerance * before).all())
 
 
 def _reduced_steps(
     geometry: Geometry, tables: Tables, state: State, error: Values, reacting: Values
 ) -> Values:
-    """The same where there are many more nodes of z than products of two functions of z.
+    """Relative steps of Newton where there are many more nodes of z than products of two functions of z.
 
     Samples act on each other through P alone, so that the unknowns are its change and those of the neurons.
     """
@@ -314,6 +332,8 @@ def solve_points(
     nz = len(geometry.weights)
     floor = (ridge * geometry.samples_per_neuron)[:, None]
     last: list[tuple[NDArray[np.intp], Tables]] = [(np.arange(len(ridge)), tables)]
+    # Of the step before: the points, the derivative and the residuals.
+    known: list[tuple[NDArray[np.intp], Values, Array]] = []
 
     def taken(index: NDArray[np.intp]) -> Tables:
         # Often the same as in the round before.
@@ -326,7 +346,17 @@ def solve_points(
         rho, y = values[:, :nz], 1 / values[:, nz:]
         state = state_at(geometry, here, rho, y)
         error, reaction = _errors(geometry, state, floor[index])
-        return _newton_steps(geometry, here, state, error, reaction), _largest(geometry, error)
+        size = _largest(geometry, error)
+        basis = here.h.shape[1]
+        if geometry.cells or nz > LONG * basis * (basis + 1) / 2:
+            return _reduced_steps(geometry, here, state, error, reaction), size
+        if known:
+            at = np.searchsorted(known[0][0], index)
+            if _may_be_chord(size, known[0][2][at], tolerance):
+                return _solved(known.pop()[1][at], -error), size
+        matrix = _newton_matrix(geometry, here, state, error)
+        known[:] = [(index, matrix, size)]
+        return _solved(matrix, -error), size
 
     def plain(values: Values, index: NDArray[np.intp]) -> Values:
         state = state_at(geometry, taken(index), values[:, :nz], 1 / values[:, nz:])
@@ -510,7 +540,7 @@ def forms_at(geometry: Geometry, tables: Tables, values: Values) -> Forms:
 
 def _special(law: Spread, alpha: Array, mass: Values, p: Values) -> Special:
     """B_eff between functions that are spread over nodes of different variance [firststep, unified, eq. 12]."""
-    s, t = _exact_resolvents(_seen(alpha, law.stretch * mass[:, None]), p)
+    s, t = _exact_resolvents(_seen(alpha, products_of(alpha), law.stretch * mass[:, None]), p)
     count, levels, basis = t.shape[:3]
     directions = law.vectors.shape[2]
     outer = law.vectors[..., :, None] * law.vectors[..., None, :]
@@ -585,6 +615,7 @@ class Answer:
         Values  # variance of the fitted function in the sector of each degree and beyond them, (B, P + 1)
     )
     state: State
+    slopes: Values  # of log(1/rho less the ridge's own part) and log(1 + delta) by log lambda, (B, nz + nu)
 
 
 @dataclass(frozen=True)
@@ -708,7 +739,26 @@ class Response:
     def adjoint(self) -> Values:
         """Derivatives of q by shifts of the equations for log rho and log(1 + delta), (B, nz + nu)."""
         gradient = _gradient(self.geometry, self.tables, self.forms, self.fit)
-        return np.asarray(np.linalg.solve(self.jacobian.swapaxes(1, 2), gradient[..., None])[..., 0])
+        return _solved(self.jacobian.swapaxes(1, 2), gradient)
+
+    def slopes(self) -> Values:
+        r"""Derivatives of the bulk's part of 1/rho and of 1 + delta by the ridge, all as logarithms, (B, nz + nu).
+
+        .. math:: J\,\frac{d(\log\rho, \log(1+\delta))}{d\log\lambda} = -\Big(\lambda\frac nN\rho, 0\Big), \qquad
+            \frac{d\log(1/\rho - \lambda n/N)}{d\log\lambda}
+            = -\frac{d\log\rho/d\log\lambda + \lambda\frac nN\rho}{1 - \lambda\frac nN\rho}
+
+        J is the equations' derivative [firststep, unified, eq. 11]. Where the ridge is all of 1/rho, nothing but
+        rounding is left: no slope is larger than one.
+        """
+        state = self.forms.state
+        nz = state.rho.shape[1]
+        seen = state.rho * state.bulk
+        pull = np.zeros_like(self.jacobian[..., 0])
+        pull[:, :nz] = seen - 1
+        found = _solved(self.jacobian, pull)
+        found[:, :nz] = -(found[:, :nz] + 1 - seen) / np.maximum(seen.real, LEAST_BULK)
+        return np.asarray(np.clip(found.real, -STEEPEST, STEEPEST))
 
 
 def response_at(
@@ -747,6 +797,7 @@ def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
         learned=fit.functions,
         scatter=_scatter(geometry, tables, f.state, adjoint, both[:, rho.shape[1] :]),
         state=f.state,
+        slopes=response.slopes(),
     )
 
 

@@ -5,6 +5,7 @@ rung changes nothing. On a grid a few lead; the others are solved on the rung wh
 refinement changed there.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ from firststep.theory.equations import (
     residual_of,
     solve_points,
 )
+from firststep.theory.grids import CHANGE_NODES, Grid
+from firststep.theory.grids import leading as leading
 from firststep.theory.joins import SMALLEST_STEP
 from firststep.theory.own_component import knows_own
 from firststep.theory.sectors import HIGHEST
@@ -90,15 +93,11 @@ CHANGED, RUNGS = (0.1, 1.0), np.array([0, 2, 3])
 FASTEST_RATIO = 0.05
 # Spikes that polynomials on the first rung leave out.
 COARSE_SPIKE = 1e-4
-# Points solved together: keeps the largest temporary near 30 MB.
+# About so many points are solved together: keeps the largest temporary near 30 MB.
 CHUNK = 32
-# On a grid points so far apart, in log(1 + eta) and log(lambda), lead, unless these would be most of the points.
-LEADING_GAPS, MOST_LEADING = (0.3, 2.6), 0.6
 # Points solved in one part, if there are many, and where neurons are known along z; the least of different step sizes,
 # or ridges, that it has: so many that few of its points lead.
 PART, OWN_PART, LEAST_VALUES = 2500, 500, 8
-# Points of a polynomial, in each direction, by which solutions are carried between step sizes and ridges.
-START_NODES, CHANGE_NODES = 6, 4
 # Relative change under refinement that is aimed at, and the largest that is let pass, with a note, unless a tolerance
 # is asked for: heavy-tailed labels make the law of M hard to resolve.
 TOLERANCE, ACCEPTED = 1e-6, 5e-2
@@ -163,51 +162,6 @@ def _numbers(geometry: Geometry, tables: Tables, answer: Answer, ridge: Array) -
 
 
 @dataclass(frozen=True)
-class _Grid:
-    """Points that are all pairs of some step sizes and some ridges."""
-
-    steps: Array  # distinct, in rising order, (S,)
-    ridges: Array  # (R,)
-    places: NDArray[np.intp]  # which point each pair is, (S, R)
-
-    @classmethod
-    def of(cls, steps: Array, ridges: Array) -> "_Grid | None":
-        """The grid that points make, if they make one."""
-        rows, row = np.unique(steps, return_inverse=True)
-        columns, column = np.unique(ridges, return_inverse=True)
-        if len(steps) != len(rows) * len(columns):
-            return None
-        places = np.full((len(rows), len(columns)), -1)
-        places[row, column] = np.arange(len(steps))
-        return cls(rows, columns, places) if (places >= 0).all() else None
-
-    def leaders(self) -> NDArray[np.bool_]:
-        """Which points lead, (S R,): all, if those would be most of them."""
-        axes = np.log1p(self.steps), np.log(self.ridges)
-        chosen = [leading(axis, gap) for axis, gap in zip(axes, LEADING_GAPS, strict=True)]
-        leads = np.zeros(self.places.size, dtype=bool)
-        leads[self.places[np.ix_(*chosen)]] = True
-        return leads if leads.mean() <= MOST_LEADING else np.ones_like(leads)
-
-    def weights(self, steps: Array, ridges: Array, nodes: int) -> Array:
-        """Interpolation by polynomials through so many points in each direction: (S R, others)."""
-        by_step = interpolation(np.log1p(self.steps), np.log1p(steps), nodes)
-        by_ridge = interpolation(np.log(self.ridges), np.log(ridges), nodes)
-        found = np.empty((self.places.size, len(steps)))
-        found[self.places.ravel()] = (by_step[:, None] * by_ridge).reshape(-1, len(steps))
-        return found
-
-
-def leading(values: Array, gap: float) -> NDArray[np.intp]:
-    """Of rising values the first, the last, and some between, no further apart than `gap` where there are any."""
-    fewest = min(len(values), CHANGE_NODES)
-    count = max(fewest, math.ceil(float(values[-1] - values[0]) / gap) + 1)
-    wanted = np.linspace(values[0], values[-1], count)
-    nearest = np.unique(np.abs(values[:, None] - wanted).argmin(axis=0))
-    return nearest if len(nearest) >= fewest else np.linspace(0, len(values) - 1, fewest).round().astype(int)
-
-
-@dataclass(frozen=True)
 class _Level:
     """Answers at one resolution for a list of points, and the solution from which others start."""
 
@@ -216,6 +170,7 @@ class _Level:
     numbers: NDArray[np.void]  # (B,) of NUMBERS
     values: Array  # rho and 1 + delta, (B, nz + nu)
     bulk: Array  # `bulk_of` them, (B, nz)
+    slopes: Array  # of the logarithms of bulk and 1 + delta by that of the ridge, (B, nz + nu)
     z: Array
     u: Array
     iterations: int
@@ -225,11 +180,11 @@ class _Level:
         """For each point the solution interpolated from all, or at the nearest one, at another geometry's nodes."""
         npn, count = geometry.samples_per_neuron, self.bulk.shape[1]
         smooth = np.log(np.concatenate([self.bulk, self.values[:, count:]], axis=1))
-        grid = _Grid.of(self.steps, self.ridges)
+        grid = Grid.of(self.steps, self.ridges)
         if grid is None:
             known = smooth[_nearest(self.steps, self.ridges, steps, ridges)]
         else:
-            known = grid.weights(steps, ridges, START_NODES).T @ smooth
+            known = grid.carried(smooth, self.slopes, steps, ridges)
         samples = _carried_over(known[:, :count], self.z, geometry.inputs)
         neurons = _carried_over(known[:, count:], self.u, geometry.readout)
         return np.concatenate([1 / ((ridges * npn)[:, None] + np.exp(samples)), np.exp(neurons)], axis=1)
@@ -242,9 +197,12 @@ def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, befo
     before_rounds = 0 if before is not None and before.z is geometry.inputs else 1
     numbers: list[NDArray[np.void]] = []
     values = np.empty((len(steps), len(geometry.z) + len(geometry.u)))
+    slopes = np.empty_like(values)
     rounds, worst = 0, 0.0
-    for low in range(0, len(steps), CHUNK):
-        part = slice(low, low + CHUNK)
+    count = max(1, round(len(steps) / CHUNK))
+    edges = [len(steps) * k // count for k in range(count + 1)]
+    for low, high in itertools.pairwise(edges):
+        part = slice(low, high)
         distinct, index = np.unique(steps[part], return_inverse=True)
         tables = tables_of(geometry, distinct, rest)
         if len(distinct) < len(index):
@@ -258,16 +216,16 @@ def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, befo
             start, plain_rounds = first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
         found = reached_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
         rounds = max(rounds, found.iterations)
-        answered, left = _answered(geometry, tables, ridge, found.value)
+        answered, left, slopes[part] = _answered(geometry, tables, ridge, found.value)
         if left.max() > RESIDUAL:
             found = replace(found, value=_refined(geometry, tables, ridge, found.value))
-            answered, left = _answered(geometry, tables, ridge, found.value)
+            answered, left, slopes[part] = _answered(geometry, tables, ridge, found.value)
         numbers.append(answered)
         values[part] = found.value
         worst = max(worst, float(left.max()))
     answers = np.concatenate(numbers)
     bulk, nodes = bulk_of(geometry, values, ridges), (geometry.inputs, geometry.readout)
-    return _Level(steps, ridges, answers, values, bulk, *nodes, rounds, worst)
+    return _Level(steps, ridges, answers, values, bulk, slopes, *nodes, rounds, worst)
 
 
 def _carried_over(values: Array, old: Array, new: Array) -> Array:
@@ -280,16 +238,20 @@ def _carried_over(values: Array, old: Array, new: Array) -> Array:
 
 def _answered(
     geometry: Geometry, tables: Tables, ridge: Array, values: Array
-) -> tuple[NDArray[np.void], Array]:
-    """`NUMBERS` at a solution, and its residuals; a rung that is too coarse for a spike may have no answer, NaN."""
+) -> tuple[NDArray[np.void], Array, Array]:
+    """`NUMBERS` at a solution, its residuals and slopes; a rung too coarse for a spike may have no answer, NaN."""
     try:
         with np.errstate(divide="ignore", invalid="ignore"):
             answer = answer_at(geometry, tables, values)
     except np.linalg.LinAlgError:
         none = np.empty(len(ridge), dtype=NUMBERS)
         _flat(none)[:] = np.nan
-        return none, np.zeros(len(ridge))
-    return _numbers(geometry, tables, answer, ridge), residual_of(geometry, answer.state, ridge)
+        return none, np.zeros(len(ridge)), np.zeros_like(values)
+    return (
+        _numbers(geometry, tables, answer, ridge),
+        residual_of(geometry, answer.state, ridge),
+        answer.slopes,
+    )
 
 
 def _refined(geometry: Geometry, tables: Tables, ridge: Array, start: Array) -> Array:
@@ -433,11 +395,12 @@ class _Ladder:
     def climbed(self, steps: Array, ridges: Array, neighbours: _Level | None) -> tuple[Points, _Level]:
         """All points, and what was solved on a low rung.
 
-        On a grid some lead: they climb. The others are solved below the last rung that all leaders climbed, and further
-        refinement changes them by what it changes between the leaders; where that is too uncertain they climb, too.
+        On a grid some lead: they climb. The others are solved once, below the last rung that all leaders climbed or on
+        it, and further refinement changes them by what it changes between the leaders; where that is too uncertain,
+        as the leaders tell beforehand, they climb, too.
         """
         order = np.argsort(steps, kind="stable")
-        grid = None if math.isinf(self.wanted) else _Grid.of(steps[order], ridges[order])
+        grid = None if math.isinf(self.wanted) else Grid.of(steps[order], ridges[order])
         leads = np.ones(len(steps), dtype=bool) if grid is None else grid.leaders()
         leading, joining = order[leads], order[~leads]
         points = Points.empty(len(steps))
@@ -446,30 +409,33 @@ class _Ladder:
         last = int(found.level.min())
         first = max(last - 1, min(levels))
         for rung in range(first, last + 1):
-            if len(joining):
-                joined = self._joined(rung, found, levels[rung], steps[joining], ridges[joining])
-                points.put(joining, joined)
-                joining = joining[joined.error > self.wanted]
+            if not len(joining):
+                break
+            changes, error = self._between(found, levels[rung], steps[joining], ridges[joining])
+            settled = error <= self.wanted
+            some, joining = joining[settled], joining[~settled]
+            if len(some):
+                joined = replace(Points.empty(len(some)), error=error[settled])
+                level = self.level(rung, steps[some], ridges[some], levels[rung])
+                joined.add(np.arange(len(some)), level, int(found.level.max()))
+                _flat(joined.numbers)[:] += changes[settled]
+                points.put(some, joined)
         if len(joining):
             ladder = replace(self, first=last)
             points.put(joining, ladder._refined(steps[joining], ridges[joining], levels[last])[0])
         return points, levels[first]
 
-    def _joined(self, rung: int, leaders: Points, base: _Level, steps: Array, ridges: Array) -> Points:
-        """Points between leaders, with what refinement from this rung on changed there."""
-        points = Points.empty(len(steps))
-        points.add(np.arange(len(steps)), self.level(rung, steps, ridges, base), int(leaders.level.max()))
-        grid = _Grid.of(base.steps, base.ridges)
+    def _between(self, leaders: Points, base: _Level, steps: Array, ridges: Array) -> tuple[Array, Array]:
+        """What refinement from a rung on changes of all numbers between leaders, and the relative error of that."""
+        grid = Grid.of(base.steps, base.ridges)
         assert grid is not None
         change = _flat(leaders.numbers) - _flat(base.numbers)
         fine, coarse = (grid.weights(steps, ridges, nodes) for nodes in (CHANGE_NODES, CHANGE_NODES - 1))
-        _flat(points.numbers)[:] += fine.T @ change
         # What one node less would have said is an estimate of what the polynomials miss.
         missed = np.abs((fine - coarse).T @ change[:, : len(ERRORS)])
-        missed = missed / np.maximum(np.abs(errors_of(points.numbers)), self._rounding)
+        size = np.exp(fine.T @ np.log(np.maximum(errors_of(leaders.numbers), self._rounding)))
         shares = np.abs(fine) / np.abs(fine).sum(axis=0)
-        points.error = np.maximum(missed.max(axis=1), leaders.error @ shares)
-        return points
+        return fine.T @ change, np.maximum((missed / size).max(axis=1), leaders.error @ shares)
 
     @property
     def _rounding(self) -> float:
