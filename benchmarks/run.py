@@ -408,6 +408,7 @@ def theories(quick: bool, turns: int) -> list[dict[str, Any]]:
     """Row 6."""
     from firststep.theory import predict
     from firststep.theory.limits.random_features import limiting_traces
+    from firststep.theory.size_maps import predict_map
     from firststep.theory.spectra.spectrum import critical_steps, predict_spectrum
 
     count, side = (10**4, 50) if quick else (10**5, 200)
@@ -417,6 +418,10 @@ def theories(quick: bool, turns: int) -> list[dict[str, Any]]:
     curve, few = step_sizes(sizes, 60), Sizes(1500, 40, 1000)
     cubic = {rows: Problem("relu", CUBIC, noise_std=0.3, rows=rows) for rows in ("sphere", "gaussian")}
     at = np.linspace(0, 0.5, side), np.logspace(-3, 1, side)
+    plane = {
+        "n_samples": np.geomspace(500, 4000, side).round(),
+        "dims": np.geomspace(200, 1500, side).round(),
+    }
     tasks: dict[str, tuple[Callable[[], Any], int, float]] = {
         "points of (m1, m2) per second": (lambda: limiting_traces(ridge, phi, psi, 0.5, 0.3), count, 0),
         "unified theory, points of a 60 x 10 grid per second": (
@@ -437,6 +442,11 @@ def theories(quick: bool, turns: int) -> list[dict[str, Any]]:
         "critical_steps of the first two spikes": (lambda: critical_steps(problem, sizes), 0, -2),
         f"a map of {side} x {side} exponents and ridges in one call on two processes, wall": (
             lambda: predict(problem, sizes, step_exponents=at[0], ridges=at[1], workers=2, progress=False), 0, -20,
+        ),
+        f"a map of {side} x {side} samples and dimensions, N = 1500, ridge 0.1, on two processes, wall": (
+            lambda: predict_map(
+                problem, **plane, width=1500, step_exponent=0.4, workers=2, progress=False
+            ), 0, -20,
         ),
     }  # fmt: skip
     for task, _, _ in tasks.values():

@@ -22,6 +22,7 @@ DOORS = {
     "simulate/replica.py:run_replica",
     "simulate/spectra.py:simulate_spectrum",
     "theory/__init__.py:predict",
+    "theory/size_maps.py:predict_map",
     "theory/spectra/spectrum.py:predict_spectrum",
 }
 # What is still too long or too wide, with the most that it may be. These lists only become shorter.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from firststep.gaussian import function as function
     from firststep.results import LabelOutliers as LabelOutliers
     from firststep.results import Outcome as Outcome
+    from firststep.results import SizeMap as SizeMap
     from firststep.results import Spectrum as Spectrum
     from firststep.setting import Problem as Problem
     from firststep.setting import Sizes as Sizes
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from firststep.simulate.spectra import simulate_spectrum as simulate_spectrum
     from firststep.store import open_store as open_store
     from firststep.theory import predict as predict
+    from firststep.theory.size_maps import predict_map as predict_map
     from firststep.theory.spectra.label_matrix import label_outliers as label_outliers
     from firststep.theory.spectra.spectrum import critical_steps as critical_steps
     from firststep.theory.spectra.spectrum import predict_spectrum as predict_spectrum
@@ -44,6 +46,8 @@ _PUBLIC = {
     "simulate": "simulate",
     "predict": "theory",
     "Outcome": "results",
+    "predict_map": "theory.size_maps",
+    "SizeMap": "results",
     "compare": "compare",
     "Comparison": "compare",
     "predict_spectrum": "theory.spectra.spectrum",

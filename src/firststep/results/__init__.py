@@ -3,6 +3,7 @@
 from firststep.results.drawn import Distances, DrawnSpectrum, FoundOutliers, spectrum_of
 from firststep.results.outcome import Outcome
 from firststep.results.replicas import NETWORK, Averages, Measured
+from firststep.results.size_map import SizeMap
 from firststep.results.spectrum import LabelOutliers, Outlier, Spectrum
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Measured",
     "Outcome",
     "Outlier",
+    "SizeMap",
     "Spectrum",
     "spectrum_of",
 ]
