@@ -614,8 +614,8 @@ class Answer:
     scatter: (
         Values  # variance of the fitted function in the sector of each degree and beyond them, (B, P + 1)
     )
+    response: "Response"
     state: State
-    slopes: Values  # of log(1/rho less the ridge's own part) and log(1 + delta) by log lambda, (B, nz + nu)
 
 
 @dataclass(frozen=True)
@@ -757,8 +757,8 @@ class Response:
         pull = np.zeros_like(self.jacobian[..., 0])
         pull[:, :nz] = seen - 1
         found = _solved(self.jacobian, pull)
-        found[:, :nz] = -(found[:, :nz] + 1 - seen) / np.maximum(seen.real, LEAST_BULK)
-        return np.asarray(np.clip(found.real, -STEEPEST, STEEPEST))
+        found[:, :nz] = -(found[:, :nz] + 1 - seen) / np.maximum(seen, LEAST_BULK)
+        return np.asarray(np.clip(found, -STEEPEST, STEEPEST))
 
 
 def response_at(
@@ -796,8 +796,8 @@ def answer_at(geometry: Geometry, tables: Tables, values: Values) -> Answer:
         trace=npn * sample_mass.sum(axis=1),
         learned=fit.functions,
         scatter=_scatter(geometry, tables, f.state, adjoint, both[:, rho.shape[1] :]),
+        response=response,
         state=f.state,
-        slopes=response.slopes(),
     )
 
 

@@ -190,8 +190,10 @@ class _Level:
         return np.concatenate([1 / ((ridges * npn)[:, None] + np.exp(samples)), np.exp(neurons)], axis=1)
 
 
-def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _Level | None) -> _Level:
-    """Solve a list of points (step size, ridge), sorted by step size, at one resolution."""
+def solve_level(
+    geometry: Geometry, rest: str, steps: Array, ridges: Array, before: _Level | None, sloped: bool = False
+) -> _Level:
+    """Solve a list of points (step size, ridge), sorted by step size, at one resolution; with slopes if asked for."""
     guess = None if before is None else before.start_for(geometry, steps, ridges)
     # What is interpolated at the same nodes is close already.
     before_rounds = 0 if before is not None and before.z is geometry.inputs else 1
@@ -216,10 +218,10 @@ def solve_level(geometry: Geometry, rest: str, steps: Array, ridges: Array, befo
             start, plain_rounds = first_guess(geometry, ridge), fixedpoint.PLAIN_ROUNDS
         found = reached_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
         rounds = max(rounds, found.iterations)
-        answered, left, slopes[part] = _answered(geometry, tables, ridge, found.value)
+        answered, left, slopes[part] = _answered(geometry, tables, ridge, found.value, sloped)
         if left.max() > RESIDUAL:
             found = replace(found, value=_refined(geometry, tables, ridge, found.value))
-            answered, left, slopes[part] = _answered(geometry, tables, ridge, found.value)
+            answered, left, slopes[part] = _answered(geometry, tables, ridge, found.value, sloped)
         numbers.append(answered)
         values[part] = found.value
         worst = max(worst, float(left.max()))
@@ -237,7 +239,7 @@ def _carried_over(values: Array, old: Array, new: Array) -> Array:
 
 
 def _answered(
-    geometry: Geometry, tables: Tables, ridge: Array, values: Array
+    geometry: Geometry, tables: Tables, ridge: Array, values: Array, sloped: bool
 ) -> tuple[NDArray[np.void], Array, Array]:
     """`NUMBERS` at a solution, its residuals and slopes; a rung too coarse for a spike may have no answer, NaN."""
     try:
@@ -247,11 +249,8 @@ def _answered(
         none = np.empty(len(ridge), dtype=NUMBERS)
         _flat(none)[:] = np.nan
         return none, np.zeros(len(ridge)), np.zeros_like(values)
-    return (
-        _numbers(geometry, tables, answer, ridge),
-        residual_of(geometry, answer.state, ridge),
-        answer.slopes,
-    )
+    slopes = answer.response.slopes() if sloped else np.zeros_like(values)
+    return _numbers(geometry, tables, answer, ridge), residual_of(geometry, answer.state, ridge), slopes
 
 
 def _refined(geometry: Geometry, tables: Tables, ridge: Array, start: Array) -> Array:
@@ -382,7 +381,9 @@ class _Ladder:
     wanted: float
     accepted: float
 
-    def level(self, rung: int, steps: Array, ridges: Array, before: _Level | None) -> _Level:
+    def level(
+        self, rung: int, steps: Array, ridges: Array, before: _Level | None, sloped: bool = False
+    ) -> _Level:
         """Some points on one rung."""
         way, degrees = self.way, 0
         if self.spike is not None:
@@ -390,14 +391,14 @@ class _Ladder:
         geometry = geometry_of(
             self.problem, self.sizes, LADDER[rung], way.rest, degrees, way.highest, self.own
         )
-        return solve_level(geometry, way.rest, steps, ridges, before)
+        return solve_level(geometry, way.rest, steps, ridges, before, sloped)
 
     def climbed(self, steps: Array, ridges: Array, neighbours: _Level | None) -> tuple[Points, _Level]:
         """All points, and what was solved on a low rung.
 
-        On a grid some lead: they climb. The others are solved once, below the last rung that all leaders climbed or on
-        it, and further refinement changes them by what it changes between the leaders; where that is too uncertain,
-        as the leaders tell beforehand, they climb, too.
+        On a grid some lead: they climb. The others are solved once, on the lowest rung from which further refinement
+        changes them by what it changes between the leaders; where that is too uncertain, as the leaders tell
+        beforehand, they climb, too.
         """
         order = np.argsort(steps, kind="stable")
         grid = None if math.isinf(self.wanted) else Grid.of(steps[order], ridges[order])
@@ -407,8 +408,7 @@ class _Ladder:
         found, levels = self._refined(steps[leading], ridges[leading], neighbours)
         points.put(leading, found)
         last = int(found.level.min())
-        first = max(last - 1, min(levels))
-        for rung in range(first, last + 1):
+        for rung in range(min(levels), last + 1):
             if not len(joining):
                 break
             changes, error = self._between(found, levels[rung], steps[joining], ridges[joining])
@@ -423,7 +423,7 @@ class _Ladder:
         if len(joining):
             ladder = replace(self, first=last)
             points.put(joining, ladder._refined(steps[joining], ridges[joining], levels[last])[0])
-        return points, levels[first]
+        return points, levels[max(last - 1, min(levels))]
 
     def _between(self, leaders: Points, base: _Level, steps: Array, ridges: Array) -> tuple[Array, Array]:
         """What refinement from a rung on changes of all numbers between leaders, and the relative error of that."""
@@ -448,11 +448,12 @@ class _Ladder:
         """Points, sorted by step size, that climb until they have settled, and what was solved on each rung."""
         points, levels = Points.empty(len(steps)), {}
         pending, before, change = np.arange(len(steps)), neighbours, np.full(len(steps), np.nan)
-        first = min(self.first, len(LADDER) - 2)
+        first, several = min(self.first, len(LADDER) - 2), len(np.unique(ridges)) > 1
         for rung in range(first, len(LADDER)):
             old, kept = _watched(points.numbers[pending]), points.numbers[pending]
             try:
-                before = levels[rung] = self.level(rung, steps[pending], ridges[pending], before)
+                before = self.level(rung, steps[pending], ridges[pending], before, several)
+                levels[rung] = before
             except fixedpoint.ConvergenceError:
                 # With small ridges rounding may allow no rung as fine as this one: the last one counts.
                 if not np.isfinite(change[pending]).all():
