@@ -43,10 +43,10 @@ class Grid:
         leads[self.places[np.ix_(*chosen)]] = True
         return leads if leads.mean() <= MOST_LEADING else np.ones_like(leads)
 
-    def weights(self, steps: Array, ridges: Array, nodes: int) -> Array:
+    def weights(self, steps: Array, ridges: Array, step_nodes: int, ridge_nodes: int) -> Array:
         """Interpolation by polynomials through so many points in each direction: (S R, others)."""
-        by_step = interpolation(np.log1p(self.steps), np.log1p(steps), nodes)
-        by_ridge = interpolation(np.log(self.ridges), np.log(ridges), nodes)
+        by_step = interpolation(np.log1p(self.steps), np.log1p(steps), step_nodes)
+        by_ridge = interpolation(np.log(self.ridges), np.log(ridges), ridge_nodes)
         return self._spread(by_step, by_ridge)
 
     def carried(self, values: Array, slopes: Array, steps: Array, ridges: Array) -> Array:

@@ -408,7 +408,7 @@ class _Ladder:
         found, levels = self._refined(steps[leading], ridges[leading], neighbours)
         points.put(leading, found)
         last = int(found.level.min())
-        for rung in range(min(levels), last + 1):
+        for rung in range(max(last - 1, min(levels)), last + 1):
             if not len(joining):
                 break
             changes, error = self._between(found, levels[rung], steps[joining], ridges[joining])
@@ -430,9 +430,11 @@ class _Ladder:
         grid = Grid.of(base.steps, base.ridges)
         assert grid is not None
         change = _flat(leaders.numbers) - _flat(base.numbers)
-        fine, coarse = (grid.weights(steps, ridges, nodes) for nodes in (CHANGE_NODES, CHANGE_NODES - 1))
-        # What one node less would have said is an estimate of what the polynomials miss.
-        missed = np.abs((fine - coarse).T @ change[:, : len(ERRORS)])
+        few = CHANGE_NODES - 1
+        fine = grid.weights(steps, ridges, CHANGE_NODES, CHANGE_NODES)
+        # What one node less would have said, in either direction, is an estimate of what the polynomials miss.
+        coarse = (grid.weights(steps, ridges, *nodes) for nodes in ((few, CHANGE_NODES), (CHANGE_NODES, few)))
+        missed = sum(np.abs((fine - weights).T @ change[:, : len(ERRORS)]) for weights in coarse)
         size = np.exp(fine.T @ np.log(np.maximum(errors_of(leaders.numbers), self._rounding)))
         shares = np.abs(fine) / np.abs(fine).sum(axis=0)
         return fine.T @ change, np.maximum((missed / size).max(axis=1), leaders.error @ shares)
