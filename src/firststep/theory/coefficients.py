@@ -8,7 +8,7 @@ step sizes.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -218,6 +218,9 @@ class Tables:
     priors: tuple[PriorTerm, ...]
 
     norm_start: int  # first block that carries the norm of x
+    alone: "Tables | None" = field(
+        default=None, init=False
+    )  # where all points have one step size: its tables
 
     @property
     def sectors(self) -> list[tuple[Array, slice]]:
@@ -267,17 +270,24 @@ class Tables:
 
     def take(self, index: NDArray[np.intp]) -> "Tables":
         """The same for some of the points; where all have the same, without copies."""
-        count = len(index)
-        if count <= len(self.h) and self.h.strides[0] == self.psi.strides[0] == 0:
-            return self._mapped(lambda part: part[:count] if part.strides[0] == 0 else part[index])
+        if self.alone is not None:
+            return self.alone.repeat(len(index))
         return self._mapped(lambda part: part[index])
 
     def repeat(self, count: int) -> "Tables":
-        """A single step size for `count` points, without copies."""
-        return self._mapped(lambda part: np.broadcast_to(part, (count, *part.shape[1:])))
+        """A single step size for `count` points, without copies, made once."""
+        if count not in self._repeated:
+            made = self._mapped(lambda part: np.broadcast_to(part, (count, *part.shape[1:])))
+            object.__setattr__(made, "alone", self)
+            self._repeated[count] = made
+        return self._repeated[count]
+
+    @cached_property
+    def _repeated(self) -> "dict[int, Tables]":
+        return {}
 
     def _mapped(self, change: Callable[[Array], Array]) -> "Tables":
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        known = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
         parts: Any = {
             name: change(part) if isinstance(part, np.ndarray) else part for name, part in known.items()
         }

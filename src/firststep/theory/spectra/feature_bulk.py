@@ -187,7 +187,6 @@ class FeatureBulk(Solver):
     of = "features"
     one_coordinate = True  # whether overlaps with functions of z are told
     resolution: Resolution
-    _repeated: tuple[Tables | None, dict[int, Tables]] = (None, {})
 
     def __init__(
         self,
@@ -423,13 +422,7 @@ class FeatureBulk(Solver):
 
     def repeated(self, count: int) -> Tables:
         """The tables for so many points, without copies."""
-        tables, by_count = self._repeated
-        if tables is not self.tables:
-            self._repeated = self.tables, {}
-            by_count = self._repeated[1]
-        if count not in by_count:
-            by_count[count] = self.tables.repeat(count)
-        return by_count[count]
+        return self.tables.repeat(count)
 
     def joint(self, values: Values) -> Values:
         r"""Symmetric matrix that is singular at an outlier [firststep, spectra, eq. 2].
