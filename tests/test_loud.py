@@ -132,42 +132,50 @@ def test_gains_bars_and_learned_functions_are_told():
 
 # SiLU less a little erf, teacher SiLU, no noise, alpha 0.383: spectra, test errors of drawn networks (400 and 160),
 # their standard errors. Without what M makes of l the theory has 2.297 and 0.850.
-TURNED = [("spiked(2.9, 3.4, 17, overlap=0.41)", 2.475, 0.010), ("spiked(17, overlap=0.9)", 0.897, 0.006)]
+TURNED = [
+    ("spiked(2.9, 3.4, 17, overlap=0.41)", 2.475, 0.010, 0.035),
+    ("spiked(17, overlap=0.9)", 0.897, 0.006, 0.015),
+]
 
 
 @pytest.mark.parametrize("row", TURNED)
 def test_neurons_share_what_m_makes_of_the_loud_direction(row):
-    inputs, value, error = row
+    inputs, value, error, most = row
     problem = Problem(
         "silu(x) - 0.11*erf(0.59*x)", "silu(2.68*x - 0.23)", readout="rademacher", inputs=inputs
     )
     sizes = Sizes(746, 524, 450, 1348)
     found = predict(problem, sizes, step_exponents=0.38307, ridges=0.0019611)
-    assert found.test_error[0, 0] == pytest.approx(value, abs=0.01 * value + 2 * error)
+    assert found.test_error[0, 0] == pytest.approx(value, abs=most * value)
 
 
-def test_noise_that_goes_with_the_loud_direction_against_drawn_gradients():
-    problem, sizes = (
-        Problem("relu", "h1 + h2/2", 0.3, rows="sphere", inputs="spiked(20)"),
-        Sizes(10, 300, 300, 4000),
-    )
+@pytest.mark.parametrize("overlap", [0.0, 0.9])
+def test_noise_that_goes_with_the_loud_direction_against_drawn_gradients(overlap):
+    problem = Problem("relu", "h1 + h2/2", 0.3, rows="sphere", inputs=f"spiked(20, overlap={overlap})")
+    sizes = Sizes(10, 300, 300, 4000)
     loudest, slopes, correlations = problem.covariance(300).values[0], [], []
-    for seed in range(6):
+    for seed in range(12):
         draw = Draw(problem, sizes, seed=seed)
         inputs, labels = draw.step_sample()
         rows = draw.whitened_weights()
         gradient = (labels[:, None] * problem.activation.derivative(inputs @ rows.T)).T @ inputs / len(labels)
         along = inputs[:, 0] - (labels**2 @ inputs[:, 0]) / (labels**2).sum()
-        # M l as far as it is no part of l, of the teacher's direction or of the step's own noise.
+        # M l as far as it is no part of l or of the teacher's direction: along the step's own noise, and beside it.
         noise = inputs.T @ (labels[:, None] * np.column_stack([np.ones_like(labels), along]))
         basis = np.linalg.qr(np.column_stack([np.eye(300)[0], draw.beta, noise]))[0]
-        turned = basis[:, 3] * np.sign(basis[:, 3] @ noise[:, 1])
+        seen = basis[:, 2:] * np.sign(np.diag(basis[:, 2:].T @ noise))
+        # The teacher may point along -l.
+        seen[:, 0] *= np.sign(draw.beta[0]) or 1.0
         xi = rows[:, 0] / math.sqrt(loudest / 300)
-        slopes.append(np.polyfit(xi, gradient @ turned, 1)[0])
+        slopes.append(np.polyfit(xi, gradient @ seen[:, 1], 1)[0])
         own = gradient[:, 0] - np.polyval(np.polyfit(xi, gradient[:, 0], 4), xi)
-        correlations.append(np.corrcoef(own, rows @ turned)[0, 1])
+        correlations.append([np.corrcoef(own, rows @ each)[0, 1] for each in seen.T])
     scale = np.sqrt((rows[:, 1:] ** 2).sum(axis=1))
-    found = loud.loud_gradient(problem, sizes, 0.0, rows[:, 0], scale)
+    found = loud.loud_gradient(problem, sizes, overlap, rows[:, 0], scale)
     size = math.sqrt(sizes.step_ratio * problem.label_variance)
     assert np.mean(slopes) == pytest.approx(np.polyfit(xi, size * found.turned, 1)[0], rel=0.06)
-    assert np.mean(correlations) == pytest.approx(np.mean(np.sqrt(found.own_turned / found.own)), rel=0.06)
+    share = float(np.mean(found.own_turned / np.sqrt(found.own)))
+    expected = share * np.array([found.scattered, math.sqrt(1 - found.scattered**2)])
+    errors = np.std(correlations, axis=0, ddof=1) / math.sqrt(len(correlations))
+    assert np.all(np.abs(np.mean(correlations, axis=0) - expected) < 0.06 * share + 2 * errors)
+    assert (abs(found.scattered) > 0.2) == (overlap > 0)

@@ -226,8 +226,10 @@ class LoudGradient:
     turned : ndarray
         Share of the noise in typical directions that goes with l, in units of the common one's.
     own, own_turned : ndarray
-        Variance of what is different for every neuron along l, in units of 1/n0, and of what M makes of its part in
-        typical directions.
+        Variance of what is different for every neuron along l, in units of 1/n0; and of that what M makes of its part
+        in other directions, as a length.
+    scattered : float
+        Cosine of M l's scatter with the noise of the step direction.
     slope : ndarray
         E B_0.
     square : ndarray
@@ -241,6 +243,7 @@ class LoudGradient:
     turned: Array
     own: Array
     own_turned: Array
+    scattered: float
     slope: Array
     square: Array
 
@@ -270,7 +273,8 @@ def loud_gradient(
         common_loud=slope @ loud / math.sqrt(loud.sum()),
         turned=slope @ (second * rest) / math.sqrt((second @ rest**2) * second.sum()),
         own=squared @ loud - (slope @ loud) ** 2 / loud.sum(),
-        own_turned=(bent @ loud) ** 2 / loud.sum(),
+        own_turned=bent @ loud / math.sqrt(loud.sum()),
+        scattered=float(second @ nodes) / math.sqrt(second.sum() * loud.sum()),
         slope=slope @ mass,
         square=slope @ (mass * nodes**2),
     )
@@ -384,21 +388,26 @@ def _turned(profiles: Profiles, gradient: LoudGradient, step: _Step, u_weights: 
 
 
 def _less(known: Array, stretch: Array, special: Array) -> Array:
-    """What is known of rows along the last direction, at most so much that a fit of all levels has something left."""
-    least = 1 / seen_at_least(stretch[None], special[None, :, -1:])[0, :, 0, 0]
-    return np.asarray(np.minimum(known, np.sqrt(MOST_KNOWN * least)))
+    """What is known of rows along special directions, (nu, p), as far as a fit of all levels has something left."""
+    least = seen_at_least(stretch[None], special[None])[0]
+    taken = np.einsum("ua,uac,uc->u", known, least, known)
+    return np.asarray(known * np.sqrt(np.minimum(1.0, MOST_KNOWN / np.maximum(taken, 1e-300)))[:, None])
 
 
-def _beside_noise(profiles: Profiles, gradient: LoudGradient, step: _Step, u: Array) -> Array:
-    r"""What a row has along S^g M l for each unit of its own noise along l, (nu,) [firststep, covariance, eq. 16].
+def _beside_noise(profiles: Profiles, gradient: LoudGradient, step: _Step, vectors: Array, u: Array) -> Array:
+    r"""What a row has along these vectors v for each unit of its own noise along l, (nu, p) [firststep, covariance].
 
-    .. math:: \Big(\frac{E[y^2B_1l^2]^2}{E[y^2l^2]\,\text{own}}\Big)^{1/2}
-        \frac{\int m^{1+g}\,\mathrm d\mu}{(d\int m^{2g}\,\mathrm d\mu)^{1/2}}
+    .. math:: \frac{E[y^2B_1l^2]}{(E[y^2l^2]\,\text{own})^{1/2}}\;\frac{v\cdot S\,\hat\mu}{\sqrt d}, \qquad
+        \hat\mu = \cos\vartheta\;\hat w + \sin\vartheta\;\hat\mu', \quad
+        \cos\vartheta = \frac{E[y^2l]}{(E y^2\,E[y^2l^2])^{1/2}}
+
+    M l's scatter lies along mu^: partly along that of the step direction, partly along a vector of its own.
     """
-    share = np.sqrt(gradient.own_turned / np.maximum(gradient.own, 1e-300)) * float(step.structured)
-    vector, masses, m = _turned_into(profiles, step.power), profiles.masses[-1], profiles.values
-    along = (masses * m ** (1 + step.power)) @ step.kept(m, u)
-    return np.asarray(share * along / math.sqrt(float(profiles.product(vector, vector)) * step.sizes.dim))
+    share = gradient.own_turned / np.sqrt(np.maximum(gradient.own, 1e-300)) * float(step.structured)
+    image = gradient.scattered * profiles.scatter
+    image[-1] = math.sqrt(max(1 - gradient.scattered**2, 0.0))
+    seen = (vectors * image * profiles.values * profiles.masses).sum(axis=1)
+    return np.asarray(share[:, None] * (seen @ step.kept(profiles.values, u)).T / math.sqrt(step.sizes.dim))
 
 
 def _shared_beside(
@@ -469,6 +478,17 @@ def _drawn(
     return gradient.along + random / root - begun * slope * gradient.square, begun
 
 
+def _not_here(size: int, neurons: int) -> dict[str, Array]:
+    """What a step's law has without a loud direction alone, for so many special directions and neurons."""
+    by_neuron = ("leaning_square", "loosening", "curving")
+    found = {"turn": np.zeros(1), "lengthening": np.zeros(1), "along": np.zeros((1, size))}
+    return (
+        found
+        | {name: np.zeros((1, neurons)) for name in by_neuron}
+        | {"leaning": np.zeros((1, neurons, size))}
+    )
+
+
 def loud_step(
     problem: Problem,
     sizes: Sizes,
@@ -500,19 +520,21 @@ def loud_step(
     special = (vectors * np.sqrt(profiles.masses)).transpose(1, 2, 0).reshape(-1, len(vectors))
     special = np.pad(special, ((0, 0), (1, 0)))
     special_stretch = step.bent(np.tile(m, len(profiles.masses)), shorter, u) / squared
-    moved = step.moved(profiles, vectors, u, m[0] ** power * math.sqrt(weight))
-    extra = _kept(special_stretch, special, moved / squared[:, None, None])
+    moved = step.moved(profiles, vectors, u, m[0] ** power * math.sqrt(weight)) / squared[:, None, None]
     overlaps = np.append([math.sqrt(weight)], profiles.gram(profiles.known, vectors)[0])
-    size, nu = extra.shape[1], len(u)
-    noise = _beside_noise(profiles, gradient, step, u) * np.sqrt(shorter * sizes.dim / squared)
-    known = _less(noise, special_stretch, special)
-    extra[:, -1, -1] -= known**2
-    tilt = push * turned + known * np.sqrt(squared / sizes.dim) * fresh
+    size = moved.shape[1]
+    known = (
+        _beside_noise(profiles, gradient, step, vectors, u) * np.sqrt(shorter * sizes.dim / squared)[:, None]
+    )
+    known = _less(known, special_stretch, special[:, 1:])
+    moved[:, 1:, 1:] -= known[:, :, None] * known[:, None]
+    extra = _kept(special_stretch, special, moved)
+    known *= (np.sqrt(squared / sizes.dim) * fresh)[:, None]
+    known[:, -1] += push * turned
     return StepLaw(
-        shared=np.stack([component + push * m[0] ** power * along, common], axis=1)[None],
+        shared=np.stack([component + push * m[0] ** power * along, common + known[:, 0]], axis=1)[None],
         excess=squared[None] - 1,
         noise=(step.noise * u**2)[None],
-        turn=np.zeros(1),
         law=geometry.law,
         stretch=lambda at, _: step.bent(at, shorter, u)[None] / squared,
         special_stretch=special_stretch[None],
@@ -523,13 +545,8 @@ def loud_step(
         output_turn=np.zeros((1, size, len(u))) if order_one else None,
         output_parts=step.output_parts(nodes, u),
         output_lost=output_lost(problem, sizes, np.array([step_size]), nodes, u),
-        along=np.zeros((1, size)),
-        lengthening=np.zeros(1),
-        leaning=np.zeros((1, nu, size)),
-        leaning_square=np.zeros((1, nu)),
-        loosening=np.zeros((1, nu)),
-        curving=np.zeros((1, nu)),
-        tilt=np.pad(tilt[None, :, None], ((0, 0), (0, 0), (size - 1, 0))),
+        **_not_here(size, len(u)),
+        tilt=np.pad(known[None, :, 1:], ((0, 0), (0, 0), (2, 0))),
     )
 
 
@@ -551,7 +568,7 @@ def solve(
     >>> problem = Problem("relu", "h1 + h2/2", 0.3, rows="sphere", inputs="spiked(50, overlap=0)")
     >>> found = solve(problem, Sizes(1000, 500, 750), np.array([10.0]), np.array([0.1]))
     >>> print(f"{found.test_error[0, 0]:.3f}")
-    0.981
+    0.983
     """
     pull = Pull.of(problem, sizes)
     share = start_share(problem, sizes, step_sizes)

@@ -105,7 +105,7 @@ def predict_map(
     >>> problem = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5)
     >>> found = predict_map(problem, n_samples=[500, 1000], dims=[200, 400], width=750, step_exponent=0.3)
     >>> found.test_error.round(3).tolist()
-    [[1.775, 2.214], [1.355, 1.717]]
+    [[1.783, 2.219], [1.36, 1.72]]
     """
     samples, dimensions = _whole("n_samples", n_samples), _whole("dims", dims)
     values, shape = (samples, dimensions), (len(samples), len(dimensions))

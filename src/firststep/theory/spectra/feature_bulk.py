@@ -576,13 +576,17 @@ class FeatureBulk(Solver):
                 break
         return [(float(at[k, best[k]]), joint[k, best[k]]) for k in of]
 
+    def named_blocks(self) -> list[int]:
+        """Blocks of functions of the coordinates and the special directions."""
+        return list(range(self.tables.norm_start))
+
     def _outlier(self, k: int, x: float, joint: Values, edge: float) -> tuple[Outlier, float]:
         """The k-th outlier, from the joint matrix at it, and the share of its left vector that is explained."""
         vector = np.linalg.eigh((joint + joint.T).real / 2)[1][:, k]
         # Just above the axis the imaginary part is the derivative times the distance.
         slope = float(vector @ joint.imag @ vector) / (ASIDE * self.mean)
         by_block = vector[self.tables.psi.shape[1] :].reshape(len(self.tables.blocks), -1)
-        known = float((by_block[: self.tables.norm_start] ** 2).sum()) / slope
+        known = float((by_block[self.named_blocks()] ** 2).sum()) / slope
         if self.tables.norm_start < len(by_block):
             # The norm of x alone; times a coordinate it is one of d such functions, which are bulk.
             known += (

@@ -73,6 +73,10 @@ class LoudFeatures(TwoCoordinates):
             for k in range(len(typical))
         )
 
+    def named_blocks(self) -> list[int]:
+        """Not those along M l: under a power law it is spread over single directions, which are bulk."""
+        return [at for at in super().named_blocks() if self.tables.blocks[at][-1] == 0]
+
     def _of_draw(self, draw: float, edge: float, scan: Bulk) -> tuple[Outlier, ...]:
         """Outliers of one draw; the bulk does not know it."""
         other = LoudFeatures(self.problem, self.sizes, self.step_size, self.rest, draw)
