@@ -140,7 +140,7 @@ TURNED = [
 
 @pytest.mark.parametrize("row", TURNED)
 def test_neurons_share_what_m_makes_of_the_loud_direction(row):
-    inputs, value, error, most = row
+    inputs, value, _, most = row
     problem = Problem(
         "silu(x) - 0.11*erf(0.59*x)", "silu(2.68*x - 0.23)", readout="rademacher", inputs=inputs
     )
