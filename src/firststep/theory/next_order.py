@@ -16,7 +16,7 @@ from firststep.numerics import fixedpoint
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
 from firststep.theory import unified
-from firststep.theory.bars import BAR_ORDER, wide_bar_note
+from firststep.theory.bars import BAR_LEFT, BAR_ORDER, wide_bar_note
 from firststep.theory.coefficients import (
     LARGEST_RATIO,
     Geometry,
@@ -175,7 +175,8 @@ def changed(problem: Problem, values: Mapping[str, Array], order: Array) -> tupl
         found[name] = values[name] * (1 + order[0])
     found["test_error"] = values["test_error"] * (1 + order[1])
     for name, change in zip(ERRORS, order, strict=True):
-        bar = np.hypot(values[f"{name}_bar"] / values[name], BAR_ORDER * change)
+        left = np.where(order.any(axis=0), BAR_LEFT, 1.0) * values[f"{name}_bar"] / values[name]
+        bar = np.hypot(left, BAR_ORDER * change)
         found[f"{name}_bar"] = bar * found[name]
     if "residual_spread" in values:
         spread, gained = values["residual_spread"], found["test_error"] - values["test_error"]
