@@ -1,7 +1,6 @@
 """The explorer in a real browser: controls, numbers, links, simulation, layout, and no word to anyone else."""
 
 import json
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -364,10 +363,7 @@ def test_a_second_step_is_added_moved_and_taken_away(page: Watched) -> None:
             *("--step-exponent", "0.3", "--next-step-exponent", "0.3"),
         )
     ]
-    # The page interpolates the next order in 1/n between second steps.
-    told = re.search(r"to ([\d.]+);", page.page.inner_text("#told-second"))
-    assert told is not None
-    assert float(told[1]) == pytest.approx(row["test_error"], rel=1e-3)
+    assert f"{row['test_error']:.3f}" in page.page.inner_text("#told-second")
     # A move of its slider needs no new numbers.
     asked = len(page.asked)
     page.slide("next_step_exponent", 30)

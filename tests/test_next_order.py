@@ -276,3 +276,13 @@ def test_no_error_gets_negative():
     assert 1.01 * (1 + test) > problem.noise_variance
     train, _ = applied(problem, np.full((2, 1), 50.0), np.array([1.9]), np.array([1.01]))
     assert 1.9 * (1 + train) <= problem.label_variance + 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")
+def test_a_second_step_has_the_same_number_alone_and_among_others():
+    problem, sizes = Problem("relu", "t1 + t1*t2", 0.5, "sphere"), Sizes(300, 150, 225)
+    alone, among = (
+        predict(problem, sizes, step_exponents=0.3, next_step_exponents=[later], ridges=0.1)
+        for later in ([0.3], [0.05, 0.3, 0.5])
+    )
+    np.testing.assert_allclose(among.test_error[1], alone.test_error[0], rtol=1e-7)

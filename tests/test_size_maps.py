@@ -160,3 +160,12 @@ def test_unknown_names_are_refused_and_values_are_attributes(whole):
     with pytest.raises(KeyError, match="there are train_error"):
         whole["nothing"]
     assert "27 numbers of samples x 25 dimensions" in repr(whole)
+
+
+def test_a_wide_bar_is_told_in_words_with_its_place():
+    problem = Problem("relu", "h1 + h2/sqrt(2)", 0.3)
+    settings = {"width": 300, "step_exponent": 0.4, "workers": 1, "progress": False}
+    found = predict_map(problem, n_samples=[60, 600], dims=[3, 200], **settings)
+    (note,) = (note for note in found.notes if "error bar" in note)
+    assert "d = 3, n = " in note
+    assert not predict_map(problem, n_samples=[600, 700], dims=[200, 250], **settings).notes

@@ -217,8 +217,13 @@ def _on_grid(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: W
     pairs = np.meshgrid(nodes, ridges[columns], indexing="ij")
     values = _at_points(problem, sizes, pairs[0].ravel(), pairs[1].ravel(), way)
     values = values.reshape(2, len(nodes), len(columns))
+    return between(by_row, values, by_column)
+
+
+def between(by_row: Array, values: Array, by_column: Array | None = None) -> Array:
+    """Values (2, nodes, R) interpolated by these weights; what is missing spoils what comes from it, and no others."""
+    by_column = np.eye(values.shape[2]) if by_column is None else by_column
     found = by_row.T @ np.nan_to_num(values) @ by_column
-    # What is missing spoils those that are interpolated from it, and no others.
     spoilt = np.abs(by_row).T @ np.isnan(values) @ np.abs(by_column)
     return np.where(spoilt > LEAST_WEIGHT, np.nan, found)
 

@@ -11,8 +11,9 @@ from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
 from firststep.theory import next_order, unified
 from firststep.theory.both_steps import Plane, both_steps, plane_geometry
-from firststep.theory.coefficients import Geometry, Resolution, interpolation, tables_from
+from firststep.theory.coefficients import Geometry, Resolution, tables_from
 from firststep.theory.equations import answer_at, errors_at, first_guess, residual_of, solve_points
+from firststep.theory.joins import SMALLEST_STEP
 from firststep.theory.label_law import label_moments
 from firststep.theory.ladder import FITTED, RESIDUAL, Way
 from firststep.theory.learned import learned_after_one, learned_shares, share_bars
@@ -153,13 +154,11 @@ def _two_steps(
         rows = np.flatnonzero(steps[:, 0] == first)
         rows = rows[np.argsort(steps[rows, 1])]
         some = rows[np.unique(np.linspace(0, len(rows) - 1, COMPARED).round().astype(int))]
-        coarse = _on_plane(problem, sizes, steps[some], ridges, way, COARSE, ordered)
+        coarse = _on_plane(problem, sizes, steps[some], ridges, way, COARSE)
         for name in both:
             change[name][rows] = np.abs(coarse[name] / fine[name][some] - 1).max(axis=0)
         if ordered:
-            later, at = np.unique(np.log1p(steps[some, 1]), return_index=True)
-            known = np.stack([coarse[f"{name}_order"][at] for name in both])
-            order[:, rows] = interpolation(later, np.log1p(steps[rows, 1])).T @ known
+            order[:, rows] = _ordered(problem, sizes, float(first), steps[rows, 1], ridges, way)
     flat = np.repeat(steps[:, 0], len(ridges)), np.tile(ridges, len(steps))
     errors = np.stack([fine[name].ravel() for name in both], axis=1)
     bars = finite_size_bars(problem, sizes, *flat, Way(rest, 1), errors)
@@ -173,6 +172,14 @@ def _two_steps(
         fine["missing"] = np.isnan(order).any(axis=0).astype(float)
         fine = next_order.changed(problem, fine, np.nan_to_num(order))[0]
     return fine
+
+
+def _ordered(problem: Problem, sizes: Sizes, first: float, later: Array, ridges: Array, way: Way) -> Array:
+    """What the next order changes after second steps, (2, S, R), from nodes that do not depend on what is asked for."""
+    nodes, weights = next_order.step_nodes(later)
+    pairs = np.column_stack([np.full(len(nodes), first), np.maximum(nodes, SMALLEST_STEP)])
+    found = _on_plane(problem, sizes, pairs, ridges, way, COARSE, ordered=True)
+    return next_order.between(weights, np.stack([found[f"{name}_order"] for name in next_order.ERRORS]))
 
 
 def _on_plane(

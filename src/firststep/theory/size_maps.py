@@ -23,6 +23,7 @@ from firststep.results.size_map import SizeMap
 from firststep.setting import OutsideTheoryWarning, Problem, Sizes, check_whole, ridges_of, step_sizes_of
 from firststep.setting.doors import door
 from firststep.theory import predict
+from firststep.theory.bars import wide_bar_note
 from firststep.theory.coefficients import interpolation
 from firststep.theory.ladder import ERRORS
 from firststep.theory.scope import check_ratios, check_scope
@@ -144,7 +145,10 @@ def predict_map(
         np.array([[getattr(one, name) for one in row] for row in table])
         for name in ("width", "n_step_samples")
     )
-    notes = (*problem.concerns(None), *_remarks(error, tolerance, values))
+    bars = named["test_error_bar"] / named["test_error"]
+    worst = np.unravel_index(int(bars.argmax()), shape)
+    wide = wide_bar_note(table[worst[0]][worst[1]], bars)
+    notes = (*problem.concerns(None), *_remarks(error, tolerance, values), *wide)
     return SizeMap(
         problem, samples, dimensions, widths, step_samples, steps, lam, named, found.solved, error, notes
     )
