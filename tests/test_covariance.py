@@ -8,19 +8,12 @@ from firststep.setting import covariance
 from firststep.setting.inputs import Alignment, Inputs
 from firststep.simulate import Draw, run_replica
 from firststep.theory.bars import BAR_TURNED, spectrum_variance, turned_variance
+from firststep.theory.covariant_step import general_step, kept_positive, profiles_of, seen_at_least
 from firststep.theory.directions import grouped
 from firststep.theory.limits.bounds import best_linear_error, best_linear_ridge, linear_ridge
 from firststep.theory.limits.random_features import solve
 from firststep.theory.limits.weights import mean_cosine_squared
-from firststep.theory.step_law import (
-    bulk_law,
-    general_step,
-    kept_positive,
-    profiles_of,
-    seen_at_least,
-    unlearned_along,
-    unlearned_length,
-)
+from firststep.theory.step_law import bulk_law, unlearned_along, unlearned_length
 
 SIZES = Sizes(1000, 500, 750)
 TWO = {"inputs": "levels(0.3, 1.7)", "alignment": "weights(0.1, 0.9)"}

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from firststep import Problem, Sizes, predict_spectrum, simulate_spectrum
+from firststep.theory.covariant_step import seen_slope
 from firststep.theory.loud import Pull
-from firststep.theory.spectra.covariant import CovariantWeights, seen_slope
+from firststep.theory.spectra.covariant import CovariantWeights
 from firststep.theory.spectra.loud_features import LoudFeatures
 from firststep.theory.spectra.spectrum import Follower, critical_steps
 from firststep.theory.spectra.two_steps import TwoStepWeights
@@ -69,7 +70,7 @@ def test_what_neurons_see_along_a_loud_direction():
     problem, shares = setting("h1 + 0.1*h3"), np.array([0.1, 0.01])
     # E[l^2 H_2(w.x)] = 2 m/d, whatever the rest of the row.
     assert np.allclose(
-        seen_slope(problem, 500 * shares, 500), (1 + 0.6 * shares) / (1 + 0.6 / 500), rtol=1e-12
+        seen_slope(problem.activation, 500 * shares, 500), (1 + 0.6 * shares) / (1 + 0.6 / 500), rtol=1e-12
     )
 
 

@@ -9,9 +9,9 @@ from firststep.gaussian import function
 from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.theory.both_steps import Plane, both_steps, plane_geometry
 from firststep.theory.coefficients import readout_rule
+from firststep.theory.covariant_step import general_step
 from firststep.theory.second_step import Readouts, second_gradient
 from firststep.theory.spectra.two_steps import TwoStepWeights
-from firststep.theory.step_law import general_step
 from firststep.theory.turns import turn_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore::firststep.setting.OutsideTheoryWarning")

@@ -22,6 +22,8 @@ BAR_SMALL, SMALL_RATIOS, BAR_SPECTRUM = 2.5, (4.0, 30.0), 1.5
 # Of the share of a row that the gradient's part linear in the weights makes, where a covariance has it taken as noise
 # (calibration `covariance`, seeds 1 to 5).
 BAR_TURNED = 0.05
+# Of what the joint law of a covariance and the step changes.
+BAR_JOINT = 0.15
 # Degrees whose moments of the readout are looked at.
 READOUT_DEGREES, READOUT_SPACING = (2, 3), 0.5
 # Share of the second degree from which on the bar looks at what the degrees change, and the bar that asks for words.

@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from firststep.gaussian import Array, Function, gauss_hermite, hermite_polynomials, monomial_in_hermite
 from firststep.setting import Problem, ReadoutLaw, Sizes
+from firststep.theory.covariant_step import general_step, length_dim
 from firststep.theory.label_law import label_parts
-from firststep.theory.lengths import row_lengths
+from firststep.theory.lengths import Tilt, row_lengths
 from firststep.theory.own_component import (
     OWN_NEGLIGIBLE,
     OWN_SPACING,
@@ -41,15 +42,7 @@ from firststep.theory.sectors import (
     thinned,
 )
 from firststep.theory.spread import FACTOR_GROUPS, Spread, multiplied
-from firststep.theory.step_law import (
-    StepLaw,
-    bulk_law,
-    directions_of,
-    general_step,
-    keeps_matrix,
-    length_dim,
-    plain_step,
-)
+from firststep.theory.step_law import StepLaw, bulk_law, directions_of, keeps_matrix, plain_step
 
 # Up to this spike the conditional mean is summed as a series, free of the rounding that sqrt(N) would multiply.
 SMALL_SPIKE = 0.1
@@ -142,6 +135,7 @@ class Geometry:
     lengths: Array | None = (
         None  # under a covariance: squared lengths that the rows began with, at the nodes of u
     )
+    tilt: Tilt | None = None  # the rule that they belong to
 
     @property
     def coordinates(self) -> Array:
@@ -384,6 +378,7 @@ def geometry_of(
         readout=readout,
         own=every if own and not lengths else None,
         lengths=every.square if lengths else None,
+        tilt=row_lengths(problem, sizes.dim) if lengths else None,
         radial=radial,
         inputs=inputs,
         psi=np.ones((1, len(u))) if own else psi,
@@ -411,7 +406,8 @@ def law_of(geometry: Geometry, step_sizes: Array, rest: str) -> StepLaw:
     if keeps_matrix(problem, sizes):
         law = plain_step(problem, sizes, step_sizes, rest, geometry.u, geometry.law)
     else:
-        law = general_step(problem, sizes, step_sizes, rest, geometry.u, geometry.law, geometry.lengths)
+        rows = geometry.u, geometry.law, geometry.lengths, geometry.tilt
+        law = general_step(problem, sizes, step_sizes, rest, *rows)
     return law if geometry.own is None else opened(law, geometry.own, sizes.dim)
 
 
@@ -798,10 +794,9 @@ def _row_fluctuation(geometry: Geometry, law: StepLaw, stretch: Array) -> Array:
         variance = geometry.sizes.step_ratio * square * spread
         random = variance * (law.lengthening[:, None] * u / (1 + law.excess)) ** 2
     fluctuation = weights @ stretch**2 + random
-    if geometry.lengths is not None:
+    if geometry.lengths is not None and geometry.tilt is not None:
         # Of a row whose length was known the step's part alone is left.
-        rule = row_lengths(geometry.problem, geometry.sizes.dim)
-        begun = rule.variances(law.law.nodes, geometry.lengths) / (1 + law.excess)[:, None]
+        begun = geometry.tilt.variances(law.law.nodes, geometry.lengths) / (1 + law.excess)[:, None]
         return np.asarray(fluctuation - weights @ begun**2)
     if geometry.problem.row_law.unit_norm or geometry.own is not None:
         fluctuation = fluctuation - (weights @ stretch - own) ** 2

@@ -21,7 +21,7 @@ z, L levels::
     r of eq. 16               r of `_fit`; of eq. 2: Tables.cosine     (B, blocks K)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -863,3 +863,33 @@ def _amplitudes(moments: Values, matrix: Values, right: Values) -> tuple[Values,
     size = np.abs(system).max(axis=2)
     pull = np.linalg.solve(system / size[:, :, None], (right / scale / size)[..., None])
     return np.asarray((equal @ pull)[..., 0] / scale), np.asarray(pull[..., 0] * scale)
+
+
+def residual_size(geometry: Geometry, error: Values) -> Array:
+    """Largest of each point's relative residuals (B, nz + nu) that decides, (B,)."""
+    return _largest(geometry, error)
+
+
+def linear_sector(tables: Tables, state: State) -> tuple[Values, Values]:
+    """Of the first degree the mean T, (B, K, K), and what it adds to delta, in units of d/N, (B, nu)."""
+    alpha, levels = tables.sectors[0]
+    weights = tables.level_weights[:, levels]
+    mean = np.einsum("bl,blij->bij", weights, state.t[:, levels])
+    forms = weights[..., None] * tables.stretch[:, levels] * _forms(state.x[:, levels], alpha, None)
+    return mean, forms.sum(axis=1)
+
+
+def with_prior(geometry: Geometry, tables: Tables, forms: Forms, effective: Values) -> Forms:
+    """The same with another B_eff between the special directions of the first degree, (B, p K, p K)."""
+    neuron_mass = geometry.u_weights * forms.state.y
+    before = forms.special.effective + _carried(tables, tables.special_extra, 1, neuron_mass)
+    change = geometry.neurons_per_dim * _lifted(tables, tables.first_places, effective - before)
+    return replace(forms, prior=forms.prior + change)
+
+
+def form_value(geometry: Geometry, tables: Tables, forms: Forms) -> Values:
+    """q = y^T R y, (B,) [firststep, unified, eq. 16]."""
+    fit, seen = _fit(geometry, tables, forms)
+    sample_mass = geometry.weights * forms.state.rho
+    known = (sample_mass * tables.label_square).sum(axis=1)
+    return np.asarray(geometry.samples_per_neuron * known - (seen * fit.learned).sum(axis=1))

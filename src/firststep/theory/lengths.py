@@ -79,6 +79,22 @@ def row_lengths(problem: Problem, dim: int) -> Tilt:
     return _tilted(values, shares, dim, problem.row_law.unit_norm)
 
 
+def lengths_beside(problem: Problem, dim: int, taken: Array) -> Tilt:
+    r"""The same of rows whose component along one vector is known, and no part of the length, :math:`|v_m|^2/d`.
+
+    Lengths vary less then; a row of a given length is tilted as before.
+    """
+    values, shares, _ = grouped(problem.covariance(dim))
+    unit = problem.row_law.unit_norm
+    rule = _tilted(values, np.maximum(shares - taken, 0.0) / (1 - 1 / dim), dim, unit)
+    if len(rule.square) == 1:
+        return rule
+    multiplier = _multipliers(values, shares, rule.square, unit)
+    below = 1 - multiplier[:, None] * values
+    factor = 1 / ((1 / below) @ shares) if unit else np.ones_like(rule.square)
+    return Tilt(rule.square, rule.weights, multiplier, factor)
+
+
 def knows_lengths(problem: Problem, dim: int) -> bool:
     """Whether a covariance makes lengths vary more than isotropic inputs do, and no single direction makes them.
 

@@ -23,6 +23,7 @@ from firststep.theory.bars import (
     wide_bar_note,
 )
 from firststep.theory.coefficients import Geometry, Resolution, Tables, geometry_of, tables_from
+from firststep.theory.covariant_step import kept_positive, seen_at_least
 from firststep.theory.directions import LabelMoments, Profiles, grouped, loud_covariance, turned_covariance
 from firststep.theory.equations import Answer, answer_at, errors_at, first_guess, reached_points
 from firststep.theory.joins import SMALLEST_STEP, joined, start_share
@@ -36,10 +37,8 @@ from firststep.theory.step_law import (
     SHORTEST_ROW,
     StepLaw,
     beyond_spike,
-    kept_positive,
     output_lost,
     output_of,
-    seen_at_least,
     unlearned_along,
 )
 

@@ -57,12 +57,12 @@ class Samples:
     shown: Array
     coordinates: int
 
-    def gathered(self, samples: int) -> "Samples":
-        """Fewer groups; in the tails they are as small as one of so many samples."""
+    def gathered(self, samples: int, tails: int = TAIL_GROUPS, body: int = BODY_GROUPS) -> "Samples":
+        """Fewer groups, so many; in the tails they are as small as one of so many samples."""
         order = np.argsort(self.weights, kind="stable")
         below = np.cumsum(self.shares[order]) - self.shares[order] / 2
-        tail = np.geomspace(min(1 / samples, TAIL / 2), TAIL, TAIL_GROUPS)
-        ends = np.concatenate([tail, np.linspace(TAIL, 1 - TAIL, BODY_GROUPS)[1:-1], 1 - tail[::-1]])
+        tail = np.geomspace(min(1 / samples, TAIL / 2), TAIL, tails)
+        ends = np.concatenate([tail, np.linspace(TAIL, 1 - TAIL, body)[1:-1], 1 - tail[::-1]])
         starts = np.unique(np.searchsorted(below, np.append(0.0, ends)))
         starts = starts[starts < len(order)]
 

@@ -5,7 +5,7 @@ others.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from firststep.numerics import fixedpoint
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
 from firststep.theory import unified
-from firststep.theory.bars import BAR_LEFT, BAR_ORDER, wide_bar_note
+from firststep.theory.bars import BAR_JOINT, BAR_LEFT, BAR_ORDER, turned_variance, wide_bar_note
 from firststep.theory.coefficients import (
     LARGEST_RATIO,
     Geometry,
@@ -29,6 +29,8 @@ from firststep.theory.coefficients import (
 )
 from firststep.theory.equations import answer_at, errors_at, first_guess, reached_points
 from firststep.theory.joins import SMALLEST_STEP, TRAIN, start_share
+from firststep.theory.joint import applies
+from firststep.theory.joint import changes as joint_changes
 from firststep.theory.ladder import (
     CHUNK,
     COARSE_SPIKE,
@@ -80,7 +82,7 @@ def changes(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Wa
     moved = (steps > 0) | (not problem.output_law.order_one)
     for mask, here in ((~moved, problem.without_step()), (moved, problem)):
         if mask.any():
-            found[:, mask] = _on_grid(here, sizes, steps[mask], ridges, way)
+            found[:, mask] = _on_grid(here, sizes, steps[mask], ridges, way, _at_points)
     return found
 
 
@@ -126,13 +128,19 @@ def solve(
     steps = np.concatenate([ahead, step_sizes])
     # A draft is drawn without a neuron's own component.
     way = Way(rest, found.details["degrees"], own=tolerance != math.inf)
+
+    def joined(change: Array) -> tuple[Array, Array]:
+        """Changes without a step and with steps; small ones with an output of order one join no step."""
+        still, start, moved = np.split(np.nan_to_num(change), [1, len(ahead)], axis=1)
+        return still, moved + share[:, None] * (still - start) if share.any() else moved
+
+    law = law_changes(problem, sizes, steps, ridges, way)
     order = changes(problem, sizes, steps, ridges, way)
-    missing = missing_note(np.isnan(order))
-    order = np.nan_to_num(order)
-    # Small steps with an output of order one join no step in this order, too.
-    still, start, moved = np.split(order, [1, len(ahead)], axis=1)
-    moved = moved + share[:, None] * (still - start) if share.any() else moved
-    values, order = changed(problem, found.values, moved)
+    missing = missing_note(np.isnan(order)) + missing_note(np.isnan(law), "the joint law of the covariance")
+    still, moved = joined(order)
+    law = joined(law)[1]
+    known = turned(problem, found.values, law, turned_variance(problem, sizes, step_sizes))
+    values, order = changed(problem, known, moved)
     gains = [name.replace("error", "gain") for name in ERRORS]
     before = [found[name][:1] + found[gain][:1] for name, gain in zip(ERRORS, gains, strict=True)]
     unmoved = applied(problem, still, before[0], before[1])
@@ -145,7 +153,7 @@ def solve(
         found,
         values=values,
         notes=(*(note for note in found.notes if note not in old), *new, *missing),
-        details={**found.details, "next_order": order},
+        details={**found.details, "next_order": order, "joint_law": law},
     )
 
 
@@ -154,7 +162,7 @@ def _relative(values: Mapping[str, Array]) -> Array:
     return np.asarray(values["test_error_bar"] / values["test_error"])
 
 
-def missing_note(missing: Array) -> tuple[str, ...]:
+def missing_note(missing: Array, what: str = "the next order in 1/n") -> tuple[str, ...]:
     """A sentence if changes were not found somewhere; none if all were.
 
     Examples
@@ -162,9 +170,7 @@ def missing_note(missing: Array) -> tuple[str, ...]:
     >>> missing_note(np.zeros((1, 1)))
     ()
     """
-    return ("the next order in 1/n was not found everywhere and is left out there: raise ridge",) * bool(
-        np.any(missing)
-    )
+    return (f"{what} was not found everywhere and is left out there: raise ridge",) * bool(np.any(missing))
 
 
 def changed(problem: Problem, values: Mapping[str, Array], order: Array) -> tuple[dict[str, Array], Array]:
@@ -178,12 +184,38 @@ def changed(problem: Problem, values: Mapping[str, Array], order: Array) -> tupl
         left = np.where(order.any(axis=0), BAR_LEFT, 1.0) * values[f"{name}_bar"] / values[name]
         bar = np.hypot(left, BAR_ORDER * change)
         found[f"{name}_bar"] = bar * found[name]
-    if "residual_spread" in values:
-        spread, gained = values["residual_spread"], found["test_error"] - values["test_error"]
-        grown = np.maximum(1 + np.divide(gained, spread, out=np.zeros_like(spread), where=spread > 0), 0.0)
-        parts = [name for name in values if name.startswith("residual_spread_")]
-        found |= {name: values[name] * grown for name in parts} | {"residual_spread": spread + gained}
-    return found, order
+    return found | _spread(values, found["test_error"]), order
+
+
+def _spread(values: Mapping[str, Array], test_error: Array) -> dict[str, Array]:
+    """What the fitted function spreads: it takes what the test error gains, all its degrees alike."""
+    if "residual_spread" not in values:
+        return {}
+    spread, gained = values["residual_spread"], test_error - values["test_error"]
+    grown = np.maximum(1 + np.divide(gained, spread, out=np.zeros_like(spread), where=spread > 0), 0.0)
+    parts = [name for name in values if name.startswith("residual_spread_")]
+    return {name: values[name] * grown for name in parts} | {"residual_spread": spread + gained}
+
+
+def turned(problem: Problem, values: Mapping[str, Array], law: Array, noise_bar: Array) -> dict[str, Array]:
+    """Numbers of a grid with relative changes of both errors, (2, S, R), that are of leading order.
+
+    What M as noise adds to the squares of the bars, (S,), makes way for a share of the change.
+    """
+    if not law.any():
+        return dict(values)
+    found, noise = dict(values), problem.noise_variance
+    for name in TRAIN:
+        found[name] = values[name] * (1 + law[0])
+    found["train_error"] = np.minimum(found["train_error"], problem.label_variance)
+    found["test_error"] = np.maximum(
+        values["test_error"] * (1 + law[1]), np.minimum(noise, values["test_error"])
+    )
+    for name, change in zip(ERRORS, law, strict=True):
+        square = (values[f"{name}_bar"] / values[name]) ** 2
+        left = np.maximum(square - noise_bar[:, None], 0.0)
+        found[f"{name}_bar"] = np.sqrt(left + (BAR_JOINT * change) ** 2) * found[name]
+    return found | _spread(values, found["test_error"])
 
 
 def applied(problem: Problem, order: Array, train: Array, test: Array) -> Array:
@@ -208,14 +240,38 @@ def applied(problem: Problem, order: Array, train: Array, test: Array) -> Array:
     return np.stack([train, relative / (1 + np.abs(relative)) * beyond / test])
 
 
-def _on_grid(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way) -> Array:
-    """The same for steps of one problem, interpolated between nodes."""
+def law_changes(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way) -> Array:
+    """Relative changes of both errors by the joint law of a covariance and the step, (2, S, R); none without a step."""
+    found = np.zeros((2, len(steps), len(ridges)))
+    moved = steps > 0
+    if (
+        not way.own
+        or not moved.any()
+        or min(sizes.n_samples, sizes.width, sizes.n_step_samples) > LARGEST
+        or not applies(problem, sizes, way.rest)
+        or unified.is_loud(problem, sizes, way.rest)
+    ):
+        return found
+    found[:, moved] = _on_grid(problem, sizes, steps[moved], ridges, way, _law_points)
+    return found
+
+
+def _law_points(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way) -> Array:
+    """The same for a list of points, (2, B), NaN where it is not found."""
+    return joint_changes(problem, sizes, steps, ridges, way.rest, way.highest)
+
+
+Points = Callable[[Problem, Sizes, Array, Array, Way], Array]
+
+
+def _on_grid(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, points: Points) -> Array:
+    """Changes for steps of one problem, interpolated between nodes, from those of a list of points."""
     nodes, by_row = step_nodes(steps)
     if problem.output_law.order_one:
         nodes = np.maximum(nodes, SMALLEST_STEP)
     columns, by_column = carried(np.log(ridges), GAPS[1])
     pairs = np.meshgrid(nodes, ridges[columns], indexing="ij")
-    values = _at_points(problem, sizes, pairs[0].ravel(), pairs[1].ravel(), way)
+    values = points(problem, sizes, pairs[0].ravel(), pairs[1].ravel(), way)
     values = values.reshape(2, len(nodes), len(columns))
     return between(by_row, values, by_column)
 

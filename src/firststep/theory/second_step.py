@@ -18,10 +18,11 @@ import numpy as np
 
 from firststep.gaussian import Array, gauss_hermite
 from firststep.setting import Problem, Sizes
+from firststep.theory.covariant_step import general_step
 from firststep.theory.label_law import label_parts
 from firststep.theory.rest import RestLaw, normal_points, reach_of
 from firststep.theory.sectors import block_indices
-from firststep.theory.step_law import StepLaw, bulk_law, general_step, plain_step
+from firststep.theory.step_law import StepLaw, bulk_law, plain_step
 
 # Nodes of z in averages over the second step's sample.
 SAMPLE_NODES = 60

@@ -15,33 +15,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from firststep.gaussian import Array, gauss_hermite
-from firststep.setting import Problem
+from firststep.theory.covariant_step import general_step, profiles_of, seen_slope
 from firststep.theory.directions import grouped, loud_covariance, turned_covariance
 from firststep.theory.rest import point_law
 from firststep.theory.spectra.two_steps import Rows, TwoStepWeights
-from firststep.theory.step_law import beyond_spike, general_step, profiles_of
-
-# Nodes of a row's component along an eigenvector, and of the input's coordinate there.
-SLOPE_NODES = 24
-
-
-def seen_slope(problem: Problem, values: Array, dim: int) -> Array:
-    r"""How much of a teacher's direction neurons see along eigenvectors with these eigenvalues, (levels,) [firststep].
-
-    .. math:: E\big[l^2\,\sigma'\big(\sqrt{1 - m/d}\,g + \sqrt{m/d}\,\xi\,l\big)\big]
-        = c_1 + 6c_3\,\frac md + \dots
-
-    relative to that of an eigenvalue of one: a row's own component along l bends what it sees of it.
-    """
-    nodes, weights = gauss_hermite(SLOPE_NODES)
-    own, along = (part.ravel() for part in np.meshgrid(nodes, nodes, indexing="ij"))
-    mass = np.outer(weights, weights * nodes**2).ravel()
-    share = np.append(values, 1.0) / dim
-    scale = np.broadcast_to(np.sqrt(1 - share)[:, None], (len(share), len(own)))
-    slope = problem.activation.gaussian_averages(scale, np.outer(np.sqrt(share), own * along))[1] / scale
-    found = slope @ mass
-    return np.asarray(found[:-1] / found[-1])
+from firststep.theory.step_law import beyond_spike
 
 
 class CovariantWeights(TwoStepWeights):
@@ -57,7 +35,7 @@ class CovariantWeights(TwoStepWeights):
         power = 1.0 if problem.rule.plain else 0.0
         signal = np.atleast_1d(problem.teacher.gradient_mean)
         seen_signal = (
-            profiles.known * seen_slope(problem, m, sizes.dim)
+            profiles.known * seen_slope(problem.activation, m, sizes.dim)
             if self.rest == "structured"
             else profiles.known
         )

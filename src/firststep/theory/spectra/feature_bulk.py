@@ -26,6 +26,7 @@ from firststep.theory.coefficients import (
     spike_strength,
     tables_of,
 )
+from firststep.theory.covariant_step import FEW_DIRECTIONS, levels_beside
 from firststep.theory.equations import LONG, forms_at, repeated, solve_points
 from firststep.theory.sectors import HIGHEST, degree_shares
 from firststep.theory.spectra.bulk import (
@@ -41,7 +42,7 @@ from firststep.theory.spectra.bulk import (
     between,
 )
 from firststep.theory.spectra.loose import loose_labels
-from firststep.theory.step_law import FEW_DIRECTIONS, keeps_matrix, levels_beside
+from firststep.theory.step_law import keeps_matrix
 
 # Coarse, for the way from the complex plane to the real axis; refined from there.
 RESOLUTION = Resolution(12, 0.9, 4, negligible=1e-4)

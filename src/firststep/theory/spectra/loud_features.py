@@ -15,12 +15,12 @@ from firststep.numerics import fixedpoint
 from firststep.results import Outlier, Spectrum
 from firststep.setting import Problem, Sizes
 from firststep.theory.coefficients import tables_from
+from firststep.theory.covariant_step import levels_beside
 from firststep.theory.loud import Pull, loud_geometry, loud_step
 from firststep.theory.sectors import thinned
 from firststep.theory.spectra.bulk import Bulk
 from firststep.theory.spectra.feature_bulk import spectral_degrees
 from firststep.theory.spectra.two_step_features import TwoCoordinates
-from firststep.theory.step_law import levels_beside
 
 # Nodes of the step's noise along the direction over which outliers are averaged.
 DRAWS = 4
