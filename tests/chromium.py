@@ -26,10 +26,21 @@ SETTLED = "body[data-ready=true][data-settled=true]:not(.busy):not(.draft)"
 SLIDE = "(node, value) => { node.value = value; node.dispatchEvent(new Event('input', {bubbles: true})); }"
 
 
+# The command line without spectra computed ahead, which takes every free second of the processor from other tests.
+NOTHING_AHEAD = """
+from firststep.cli.app import main
+from firststep.explorer.service import Service
+if __name__ == "__main__":
+    Service.look_ahead = lambda *_: None
+    main()
+"""
+
+
 @contextmanager
-def explorer(store: Path) -> Iterator[tuple[str, int]]:
+def explorer(store: Path, ahead: bool = True) -> Iterator[tuple[str, int]]:
     """Its address and process number."""
-    command = [PROGRAM, "explore", "--port", "0", "--no-open", "--store", str(store)]
+    program = [PROGRAM] if ahead else [sys.executable, "-c", NOTHING_AHEAD]
+    command = [*program, "explore", "--port", "0", "--no-open", "--store", str(store)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         found = re.search(r"http://\S+", process.stderr.readline())

@@ -866,6 +866,19 @@ def test_what_somebody_waits_for_goes_before_what_is_computed_ahead() -> None:
     assert max(waited_for) < min(computed_ahead)
 
 
+def test_whoever_looks_at_a_spectrum_has_the_next_ones_computed_ahead(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, float]] = []
+    monkeypatch.setattr(
+        client.app.state.service, "look_ahead", lambda who, state: asked.append((who, state.step_exponent))
+    )
+    for headers in ({}, {"x-firststep-client": "page"}):
+        assert client.get("/api/spectrum/weights", params=SMALL, headers=headers).status_code == 200
+    # Programs without a name ask for what they want.
+    assert asked == [("page", SMALL["step_exponent"])]
+
+
 def test_a_slow_or_deadly_computation_is_given_up() -> None:
     async def run() -> None:
         pool = Pool(1, time_limit=3.0)
