@@ -552,11 +552,16 @@ def test_a_killed_server_leaves_nobody_at_work(tmp_path: Path) -> None:
         base = re.search(r"http://[\d.:]+", process.stderr.readline())[0]  # type: ignore[index]
         page = requests.get(base, timeout=30).text
         key = re.search(r'name="firststep-token" content="([^"]+)"', page)[1]  # type: ignore[index]
-        asked = {"state": {"n_samples": 1200}, "replicas": 8}
+        asked = {"state": {"n_samples": 500}, "replicas": 64}
         headers = {"x-firststep-token": key}
         answer = requests.post(f"{base}/api/simulations", json=asked, headers=headers, timeout=30)
         assert answer.status_code == 201, answer.text
-        time.sleep(2.5)
+        # It is at work, with most replicas before it.
+        place = f"{base}/api/simulations/{answer.json()['id']}"
+        patience = time.monotonic() + 60
+        while not requests.get(place, timeout=30).json()["done"] and time.monotonic() < patience:
+            time.sleep(0.05)
+        assert 0 < requests.get(place, timeout=30).json()["done"] < 40
     finally:
         process.kill()
         process.communicate()

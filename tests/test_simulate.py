@@ -726,8 +726,9 @@ def test_workers_end_with_the_process_that_started_them(sent, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "from firststep import Problem, Sizes, simulate\n"
-        "print('ready', flush=True)\n"
-        "simulate(Problem('relu', 'h1'), Sizes(2000, 1000, 1500), [0, 1, 2], replicas=40, workers=2)\n"
+        "ready = lambda done, _: done == 1 and print('ready', flush=True)\n"
+        "setting = Problem('relu', 'h1'), Sizes(1000, 500, 750), [0, 1, 2]\n"
+        "simulate(*setting, replicas=1000, workers=2, progress=ready)\n"
     )
     process = subprocess.Popen(
         [sys.executable, script],
@@ -736,8 +737,8 @@ def test_workers_end_with_the_process_that_started_them(sent, tmp_path):
         text=True,
         start_new_session=True,
     )
+    # The workers are at work, with a thousand replicas before them.
     assert process.stdout.readline() == "ready\n"
-    time.sleep(2.0)
     process.send_signal(sent)
     _, errors = process.communicate(timeout=20)
     assert process.returncode != 0
