@@ -527,12 +527,12 @@ def test_a_plan_counts_what_is_to_do() -> None:
 
 
 def test_a_plan_counts_the_time_of_theories() -> None:
-    """A curve of two hundred points takes longer than the three draws beside it, and the plan says so."""
-    curve = "[theory.curve]\nstep_exponent = {start = 0.0, stop = 0.5, count = 100}"
+    """A curve of eighty points takes longer than the three draws beside it, and the plan says so."""
+    curve = "[theory.curve]\nstep_exponent = {start = 0.0, stop = 0.5, count = 40}"
     experiment = parse(TEXT.replace('name = "staircase"', f'name = "unified"\n{curve}'))
     with open_store(None) as store:
         found = plan(experiment, store)
-        assert found.theory_missing == found.theory_points == 2 * 101
+        assert found.theory_missing == found.theory_points == 2 * 41
         started = time.perf_counter()
         run(experiment, store)
         spent = time.perf_counter() - started

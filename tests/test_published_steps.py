@@ -38,10 +38,14 @@ def reused_draw(seed, dim=800):
     # Exactly orthonormal neurons, orthogonal to the teacher, as theirs are on average.
     weights = np.zeros((2, dim))
     weights[:, 2:] = np.linalg.qr(rng.standard_normal((dim - 2, 2)))[0].T
-    inputs, fresh = rng.standard_normal((3 * dim, dim)), rng.standard_normal((20000, dim))
+    inputs, fresh = rng.standard_normal((3 * dim, dim)), rng.standard_normal((20000, 4))
     labels, truth, found = teacher(inputs[:, :2]), teacher(fresh[:, :2]), []
     for _ in REUSED:
-        error = np.mean((truth - RELU(fresh @ weights.T) @ READOUT) ** 2) / 2
+        # Of a fresh input only what the teacher and the neurons see is drawn: the neurons' parts beside the teacher's
+        # directions are a triangle on two further ones.
+        beside = np.linalg.qr(weights[:, 2:].T, mode="r")
+        seen = fresh @ np.vstack([weights[:, :2].T, beside])
+        error = np.mean((truth - RELU(seen) @ READOUT) ** 2) / 2
         gram = weights @ weights.T
         found.append([*weights[:, :2].ravel(), gram[0, 0], gram[0, 1], gram[1, 1], error])
         weights = weights + STEP * gradient_step(inputs, labels, weights, READOUT, RELU, 1.0).gradient

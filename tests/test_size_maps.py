@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from firststep import Problem, Sizes, predict, predict_map
+from firststep.compute import parts
 from firststep.numerics.fixedpoint import ConvergenceError
 from firststep.theory import size_maps
 from firststep.theory.size_maps import NAMES, refined
@@ -52,13 +53,19 @@ def test_points_between_are_what_they_are_alone(whole):
     assert whole.test_error[i, j] == pytest.approx(alone.test_error[0, 0], rel=1e-4)
 
 
-def test_numbers_do_not_depend_on_the_processes(whole):
+def test_numbers_do_not_depend_on_the_processes(monkeypatch):
+    # A map of this size is not worth processes otherwise.
+    monkeypatch.setattr(parts, "SMALL", 100)
+    axes = {"n_samples": SAMPLES[6:17], "dims": DIMS[10:21]}
     told = []
-    there = the_map(workers=2, progress=lambda *counts: told.append(counts))
-    for name, values in whole.values.items():
+    here = the_map(**axes, workers=1, progress=False)
+    there = the_map(**axes, workers=2, progress=lambda *counts: told.append(counts))
+    # Coarse points, refined in two rounds and more, and points between them.
+    assert 25 < here.solved.sum() < here.solved.size
+    for name, values in here.values.items():
         assert np.array_equal(there[name], values), name
-    assert np.array_equal(there.relative_error, whole.relative_error)
-    assert told[-1] == (whole.solved.sum(), whole.solved.sum())
+    assert np.array_equal(there.relative_error, here.relative_error)
+    assert told[-1] == (here.solved.sum(), here.solved.sum())
     assert all(a <= b for (a, _), (b, _) in pairwise(told))
 
 
