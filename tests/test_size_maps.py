@@ -158,15 +158,16 @@ def test_a_point_without_an_answer_is_named(monkeypatch):
         the_map(n_samples=[200], dims=[100], width=300)
 
 
-def test_unknown_names_are_refused_and_values_are_attributes(whole):
+def test_unknown_names_are_refused_and_values_are_attributes():
+    found = the_map(n_samples=[200, 300], dims=[100, 150, 200], width=300)
     with pytest.raises(TypeError, match="did you mean dims"):
         predict_map(SETTING, n_samples=[100], dimss=[50], width=10, step_size=1.0)
-    assert whole.test_error is whole["test_error"]
+    assert found.test_error is found["test_error"]
     with pytest.raises(AttributeError, match="did you mean test_error"):
-        _ = whole.test_eror
+        _ = found.test_eror
     with pytest.raises(KeyError, match="there are train_error"):
-        whole["nothing"]
-    assert "27 numbers of samples x 25 dimensions" in repr(whole)
+        found["nothing"]
+    assert "2 numbers of samples x 3 dimensions" in repr(found)
 
 
 def test_a_wide_bar_is_told_in_words_with_its_place():
