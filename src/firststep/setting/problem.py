@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from firststep.gaussian import Function, MultiFunction, function, teacher_function
@@ -303,7 +304,7 @@ class Problem:
         """The functions among the fields, by name."""
         return {field.name: getattr(self, field.name) for field in FIELDS if field.kind == "function"}
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Stable hash of the problem: equal for equal problems on every machine."""
         return stable_key(self.to_dict() | {name: what.key for name, what in self.functions.items()})

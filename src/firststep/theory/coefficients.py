@@ -1107,12 +1107,16 @@ def interpolation(old: Array, new: Array, most: int = INTERPOLATION_NODES) -> Ar
     """Matrix (old, new) of interpolation by polynomials through the nodes around each point, constant outside."""
     at = np.clip(new, old[0], old[-1])
     window = nodes_around(old, at, most)
-    nodes = old[window]
-    # Lagrange's polynomials: products over all nodes but the one that they belong to.
+    matrix = np.zeros((len(old), len(new)))
+    matrix[window, np.arange(len(new))[:, None]] = lagrange(old[window], at)
+    return matrix
+
+
+def lagrange(nodes: Array, at: Array) -> Array:
+    """Lagrange's polynomials at each point, (new, count), of nodes of its own, (new, count)."""
+    # Products over all nodes but the one that they belong to.
     apart = nodes[:, :, None] - nodes[:, None, :]
     ahead = np.broadcast_to((at[:, None] - nodes)[:, None, :], apart.shape)
-    itself = np.eye(window.shape[1], dtype=bool)
+    itself = np.eye(nodes.shape[1], dtype=bool)
     factors = np.where(itself, 1.0, ahead) / np.where(itself, 1.0, apart)
-    matrix = np.zeros((len(old), len(new)))
-    matrix[window, np.arange(len(new))[:, None]] = factors.prod(axis=2)
-    return matrix
+    return np.asarray(factors.prod(axis=2))

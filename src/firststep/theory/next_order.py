@@ -23,6 +23,7 @@ from firststep.theory.coefficients import (
     degrees_of,
     geometry_of,
     interpolation,
+    lagrange,
     law_of,
     spike_strength,
     tables_from,
@@ -298,10 +299,9 @@ def step_nodes(steps: Array) -> tuple[Array, Array]:
     """
     axis = np.log1p(steps) / GAPS[0]
     first = np.maximum(np.ceil(axis).astype(int) - (NODES - 1), 0)
+    own = first[:, None] + np.arange(NODES)
     weights = np.zeros((int(first.max()) + NODES, len(steps)))
-    for column, (low, at) in enumerate(zip(first, axis, strict=True)):
-        own = np.arange(low, low + NODES)
-        weights[own, column] = interpolation(own.astype(float), np.array([at]), NODES)[:, 0]
+    weights[own, np.arange(len(steps))[:, None]] = lagrange(own.astype(float), axis)
     kept = (np.abs(weights) > LEAST_WEIGHT).any(axis=1)
     return np.expm1(GAPS[0] * np.flatnonzero(kept)), weights[kept]
 
