@@ -45,6 +45,22 @@ def test_parts_have_the_numbers_of_the_whole_wherever_they_are_solved(monkeypatc
     assert there.notes == here.notes == whole.notes
 
 
+def test_parts_that_are_told_between_solved_points_do_not_depend_on_the_workers(monkeypatch):
+    monkeypatch.setattr(ladder, "PART", 500)
+    exponents, ridges = np.linspace(0, 0.5, 24), np.logspace(-3, 1, 60)
+    here, there = (
+        predict(SETTING, SIZES, step_exponents=exponents, ridges=ridges, workers=workers, progress=False)
+        for workers in (1, 2)
+    )
+    assert here.details["interpolated"].mean() > 0.3
+    for name, values in here.values.items():
+        assert np.array_equal(there[name], values), name
+    assert np.array_equal(here.details["interpolated"], there.details["interpolated"])
+    monkeypatch.setattr(ladder, "FEWEST_THINNED", 10**9)
+    solved = predict(SETTING, SIZES, step_exponents=exponents, ridges=ridges, workers=1, progress=False)
+    assert largest_change(here, solved) < 3e-6
+
+
 def test_parts_are_neighbours_along_the_longer_axis():
     steps, ridges = (m.ravel() for m in np.meshgrid(np.arange(40.0), [3.0, 1.0, 2.0], indexing="ij"))
     parts = ladder._parts(steps, ridges, 60)

@@ -1,14 +1,16 @@
 r"""Resolutions that points climb until their errors have settled [firststep, unified].
 
 A point is a pair of step size and ridge. Points are solved in batches, first on a coarse rung, and climb until the next
-rung changes nothing. On a grid a few lead; the others are solved on the rung where these began, and take over what
-refinement changed there.
+rung changes nothing. On a grid a few lead; others join them on a rung below and take over what refinement changes from
+there. On a dense grid some of the points are solved, and polynomials through these tell the rest, as far as they are
+known to be right.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +43,7 @@ from firststep.theory.equations import (
     residual_of,
     solve_points,
 )
-from firststep.theory.grids import CHANGE_NODES, Grid
+from firststep.theory.grids import CHANGE_NODES, Grid, Thinned
 from firststep.theory.grids import leading as leading
 from firststep.theory.joins import SMALLEST_STEP
 from firststep.theory.own_component import knows_own
@@ -97,10 +99,14 @@ COARSE_SPIKE = 1e-4
 CHUNK = 32
 # Points solved in one part, if there are many, and where neurons are known along z; the least of different step sizes,
 # or ridges, that it has: so many that few of its points lead.
-PART, OWN_PART, LEAST_VALUES = 2500, 500, 8
+PART, OWN_PART, LEAST_VALUES = 5000, 500, 8
 # Relative change under refinement that is aimed at, and the largest that is let pass, with a note, unless a tolerance
 # is asked for: heavy-tailed labels make the law of M hard to resolve.
 TOLERANCE, ACCEPTED = 1e-6, 5e-2
+# What polynomials between solved points of a dense grid may miss at most, whatever is aimed at.
+MOST_TOLD = 1e-4
+# With fewer points all are solved.
+FEWEST_THINNED = 20
 # The same aim where neurons are known along z: there are many more of them, and d is small.
 OWN_TOLERANCE = 1e-3
 # Relative residual of the self-consistent equations that is accepted.
@@ -116,6 +122,9 @@ LOOSE = 1e-5
 # its mean given z on h_k(z).
 ERRORS = ("train_error", "test_error")
 FITTED = (*ERRORS, "train_mse", "readout_norm_squared", "degrees_of_freedom")
+# The first of these are positive; what must not change is both errors and, lest these do not by chance alone, the
+# degrees of freedom.
+POSITIVE, WATCHED = 4, (*ERRORS, "degrees_of_freedom")
 NUMBERS = np.dtype(
     [(name, float) for name in FITTED]
     + [(name, float, (LEARNED,)) for name in ("learned", "learned_given_z")]
@@ -219,11 +228,13 @@ def solve_level(
         found = reached_points(geometry, tables, ridge, start, LOOSE, plain_rounds)
         rounds = max(rounds, found.iterations)
         answered, left, slopes[part] = _answered(geometry, tables, ridge, found.value, sloped)
-        if left.max() > RESIDUAL:
-            found = replace(found, value=_refined(geometry, tables, ridge, found.value))
-            answered, left, slopes[part] = _answered(geometry, tables, ridge, found.value, sloped)
-        numbers.append(answered)
         values[part] = found.value
+        off = np.flatnonzero(left > RESIDUAL)
+        if len(off):
+            these, lam, place = tables.take(off), ridge[off], low + off
+            values[place] = _refined(geometry, these, lam, found.value[off])
+            answered[off], left[off], slopes[place] = _answered(geometry, these, lam, values[place], sloped)
+        numbers.append(answered)
         worst = max(worst, float(left.max()))
     answers = np.concatenate(numbers)
     bulk, nodes = bulk_of(geometry, values, ridges), (geometry.inputs, geometry.readout)
@@ -232,6 +243,8 @@ def solve_level(
 
 def _carried_over(values: Array, old: Array, new: Array) -> Array:
     """Functions at nodes (old, others) flattened, (B, …), at the nodes (new, others)."""
+    if old is new:
+        return values
     if values.shape[1] == len(old):
         return values @ interpolation(old, new)
     by_other = values.reshape(len(values), len(old), -1).swapaxes(1, 2)
@@ -277,6 +290,7 @@ class Points:
     numbers: NDArray[np.void]  # (B,) of NUMBERS
     error: Array  # estimated relative error, (B,)
     level: NDArray[np.intp]  # index into LADDER, (B,)
+    told: NDArray[np.bool_]  # by the points around, and not solved, (B,)
     iterations: int = 0
     residual: float = 0.0
 
@@ -286,27 +300,51 @@ class Points:
     @classmethod
     def empty(cls, count: int) -> "Points":
         """Room for so many points."""
-        return cls(np.zeros(count, dtype=NUMBERS), np.full(count, np.inf), np.zeros(count, dtype=np.intp))
+        places = np.zeros(count, dtype=np.intp), np.zeros(count, dtype=bool)
+        return cls(np.zeros(count, dtype=NUMBERS), np.full(count, np.inf), *places)
 
     def add(self, index: NDArray[np.intp], level: _Level, rung: int) -> None:
         """Take the numbers of some points from what was solved on a rung."""
         self.numbers[index], self.level[index] = level.numbers, rung
-        self.iterations, self.residual = (
-            max(self.iterations, level.iterations),
-            max(self.residual, level.residual),
-        )
+        self.iterations = max(self.iterations, level.iterations)
+        self.residual = max(self.residual, level.residual)
 
     def put(self, index: NDArray[np.intp], other: "Points") -> None:
         """Take some points from another list."""
-        self.numbers[index], self.error[index], self.level[index] = other.numbers, other.error, other.level
-        self.iterations, self.residual = (
-            max(self.iterations, other.iterations),
-            max(self.residual, other.residual),
-        )
+        for mine, others in zip(self._each, other._each, strict=True):
+            mine[index] = others
+        self.iterations = max(self.iterations, other.iterations)
+        self.residual = max(self.residual, other.residual)
 
     def taken(self, index: NDArray[np.intp]) -> "Points":
         """Some of the points, in another order."""
-        return replace(self, numbers=self.numbers[index], error=self.error[index], level=self.level[index])
+        numbers, error, level, told = (part[index] for part in self._each)
+        return replace(self, numbers=numbers, error=error, level=level, told=told)
+
+    @property
+    def ways(self) -> tuple[NDArray[Any], ...]:
+        """How each point was found: its relative error, the rung, and whether it was told."""
+        return self.error, self.level, self.told
+
+    @property
+    def _each(self) -> tuple[NDArray[Any], ...]:
+        """What there is of each point."""
+        return self.numbers, *self.ways
+
+    def tell(self, thinned: Thinned, solved: NDArray[np.bool_], tolerance: float) -> NDArray[np.bool_]:
+        """Points of a dense grid that are not solved told by those that are; which of them are within a tolerance."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            known = _flat(self.numbers).copy()
+            known[:, :POSITIVE] = np.log(known[:, :POSITIVE])
+            watched = np.stack([known[:, FITTED.index(name)] for name in WATCHED], axis=1)
+            missed, told = thinned.missed(watched), thinned.told(known)
+        within = ~solved & (missed <= tolerance) & np.isfinite(told).all(axis=1)
+        told[:, :POSITIVE] = np.exp(told[:, :POSITIVE])
+        _flat(self.numbers)[within] = told[within]
+        self.error[within] = np.maximum(thinned.widest(self.error), missed)[within]
+        self.level[within] = thinned.widest(self.level.astype(float))[within]
+        self.told |= within
+        return within
 
     @classmethod
     def joined(cls, places: Sequence[NDArray[np.intp]], parts: Sequence["Points"]) -> "Points":
@@ -343,20 +381,70 @@ def solve_all(
     if math.isinf(wanted) and len(first):
         # One resolution for all, which is no longer a coarse one: fewer, larger batches.
         first = np.full_like(first, first.max() + 1)
-    points = Points.empty(len(steps))
-    neighbours: _Level | None = None
+    groups = []
     for branch in (polynomial, ~polynomial):
         for rung in np.unique(first[branch]):
             group = np.flatnonzero(branch & (first == rung))
+            group = group[np.argsort(steps[group], kind="stable")]
             largest = float(spike[group].max()) if branch is polynomial else None
-            ladder = _Ladder(problem, sizes, way, own, largest, int(rung), wanted, accepted)
-            found, neighbours = ladder.climbed(steps[group], ridges[group], neighbours)
-            points.put(group, found)
+            groups.append((group, _Ladder(problem, sizes, way, own, largest, int(rung), wanted, accepted)))
+    points = _climbed(groups, steps, ridges, wanted)
     missing = below_noise(problem, steps, ridges, points.numbers["test_error"])
     points.numbers["test_error"] = np.maximum(points.numbers["test_error"], problem.noise_variance)
     points.error = np.maximum(points.error, missing)
     _check(points, steps, ridges, accepted)
     return points
+
+
+def _climbed(
+    groups: "Sequence[tuple[NDArray[np.intp], _Ladder]]", steps: Array, ridges: Array, wanted: float
+) -> Points:
+    """All points, those of each group on a ladder of its own; on a dense grid most are told by those around them."""
+    tolerance = min(wanted, MOST_TOLD)
+    thinned = _thinned(groups, steps, ridges, tolerance)
+    points, climbs, neighbours = Points.empty(len(steps)), [], None
+    solved = np.ones(len(steps), dtype=bool) if thinned is None else thinned.solved
+    for group, ladder in groups:
+        # A draft has one rung, on which none has to lead.
+        leads = solved[group] if math.isinf(wanted) else _leaders(steps[group], ridges[group], tolerance)
+        solved[group[leads]] = True
+        leading, joining = group[leads], group[solved[group] & ~leads]
+        climb = ladder.climb(steps[leading], ridges[leading], neighbours)
+        points.put(leading, climb.found)
+        points.put(joining, climb.joined(steps[joining], ridges[joining]))
+        climbs.append((group, climb))
+        neighbours = climb.low
+    if thinned is None:
+        return points
+    settled = solved | points.tell(thinned, solved, tolerance)
+    for group, climb in climbs:
+        left = group[~settled[group]]
+        points.put(left, climb.joined(steps[left], ridges[left]))
+    return points
+
+
+def _leaders(steps: Array, ridges: Array, tolerance: float) -> NDArray[np.bool_]:
+    """Which points lead, all if they are no grid."""
+    grid = Grid.of(steps, ridges)
+    return np.ones(len(steps), dtype=bool) if grid is None else grid.leaders(tolerance)
+
+
+def _thinned(
+    groups: "Sequence[tuple[NDArray[np.intp], _Ladder]]", steps: Array, ridges: Array, tolerance: float
+) -> Thinned | None:
+    """Which points of a dense grid are solved at first, those that lead in each group among them."""
+    whole = Grid.of(steps, ridges)
+    if whole is None or len(steps) < FEWEST_THINNED:
+        return None
+    chosen = [np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)]
+    for group, _ in groups:
+        grid = Grid.of(steps[group], ridges[group])
+        if grid is None:
+            return None
+        own = grid.sparse(tolerance)
+        chosen[0] = np.union1d(chosen[0], np.searchsorted(whole.steps, grid.steps[own[0]]))
+        chosen[1] = np.union1d(chosen[1], own[1])
+    return Thinned.of(whole, chosen[0], chosen[1])
 
 
 def _parts(steps: Array, ridges: Array, most: int) -> list[NDArray[np.intp]]:
@@ -393,58 +481,16 @@ class _Ladder:
         )
         return solve_level(geometry, way.rest, steps, ridges, before, sloped)
 
-    def climbed(self, steps: Array, ridges: Array, neighbours: _Level | None) -> tuple[Points, _Level]:
-        """All points, and what was solved on a low rung.
-
-        On a grid some lead: they climb. The others are solved once, on the lowest rung from which further refinement
-        changes them by what it changes between the leaders; where that is too uncertain, as the leaders tell
-        beforehand, they climb, too.
-        """
-        order = np.argsort(steps, kind="stable")
-        grid = None if math.isinf(self.wanted) else Grid.of(steps[order], ridges[order])
-        leads = np.ones(len(steps), dtype=bool) if grid is None else grid.leaders()
-        leading, joining = order[leads], order[~leads]
-        points = Points.empty(len(steps))
-        found, levels = self._refined(steps[leading], ridges[leading], neighbours)
-        points.put(leading, found)
-        last = int(found.level.min())
-        for rung in range(max(last - 1, min(levels)), last + 1):
-            if not len(joining):
-                break
-            changes, error = self._between(found, levels[rung], steps[joining], ridges[joining])
-            settled = error <= self.wanted
-            some, joining = joining[settled], joining[~settled]
-            if len(some):
-                joined = replace(Points.empty(len(some)), error=error[settled])
-                level = self.level(rung, steps[some], ridges[some], levels[rung])
-                joined.add(np.arange(len(some)), level, int(found.level.max()))
-                _flat(joined.numbers)[:] += changes[settled]
-                points.put(some, joined)
-        if len(joining):
-            ladder = replace(self, first=last)
-            points.put(joining, ladder._refined(steps[joining], ridges[joining], levels[last])[0])
-        return points, levels[max(last - 1, min(levels))]
-
-    def _between(self, leaders: Points, base: _Level, steps: Array, ridges: Array) -> tuple[Array, Array]:
-        """What refinement from a rung on changes of all numbers between leaders, and the relative error of that."""
-        grid = Grid.of(base.steps, base.ridges)
-        assert grid is not None
-        change = _flat(leaders.numbers) - _flat(base.numbers)
-        few = CHANGE_NODES - 1
-        fine = grid.weights(steps, ridges, CHANGE_NODES, CHANGE_NODES)
-        # What one node less would have said, in either direction, is an estimate of what the polynomials miss.
-        coarse = (grid.weights(steps, ridges, *nodes) for nodes in ((few, CHANGE_NODES), (CHANGE_NODES, few)))
-        missed = sum(np.abs((fine - weights).T @ change[:, : len(ERRORS)]) for weights in coarse)
-        size = np.exp(fine.T @ np.log(np.maximum(errors_of(leaders.numbers), self._rounding)))
-        shares = np.abs(fine) / np.abs(fine).sum(axis=0)
-        return fine.T @ change, np.maximum((missed / size).max(axis=1), leaders.error @ shares)
+    def climb(self, steps: Array, ridges: Array, neighbours: _Level | None) -> "_Climb":
+        """The points that lead, sorted by step size, climb until they have settled."""
+        return _Climb(self, *self.refined(steps, ridges, neighbours))
 
     @property
-    def _rounding(self) -> float:
+    def rounding(self) -> float:
         """Of errors below this nothing but rounding is left."""
         return ROUNDED_ERROR * self.problem.label_variance
 
-    def _refined(
+    def refined(
         self, steps: Array, ridges: Array, neighbours: _Level | None
     ) -> tuple[Points, dict[int, _Level]]:
         """Points, sorted by step size, that climb until they have settled, and what was solved on each rung."""
@@ -467,7 +513,7 @@ class _Ladder:
             if rung == first:
                 continue
             # Relative to the errors, and to the one degree of freedom that a sample has.
-            scale = np.maximum(np.abs(old), np.array([self._rounding, self._rounding, 1.0]))
+            scale = np.maximum(np.abs(old), np.array([self.rounding, self.rounding, 1.0]))
             moved = (np.abs(_watched(before.numbers) - old) / scale).max(axis=1)
             points.error[pending] = np.nan_to_num(_left(moved, change[pending]), nan=np.inf)
             # So may rows of very different lengths.
@@ -481,9 +527,78 @@ class _Ladder:
         return points, levels
 
 
+@dataclass(frozen=True)
+class _Climb:
+    """Points of a ladder that lead and have climbed it, and how others join them.
+
+    Attributes
+    ----------
+    ladder : _Ladder
+        What was climbed.
+    found : Points
+        Those that lead.
+    levels : dict
+        What was solved on each rung.
+    """
+
+    ladder: _Ladder
+    found: Points
+    levels: dict[int, _Level]
+
+    @property
+    def _rungs(self) -> range:
+        """Where others may join: from the last rung but one of those that settled first on."""
+        last = int(self.found.level.min())
+        return range(max(last - 1, min(self.levels)), last + 1)
+
+    @property
+    def low(self) -> _Level:
+        """What was solved on the lowest of these."""
+        return self.levels[self._rungs[0]]
+
+    def joined(self, steps: Array, ridges: Array) -> Points:
+        """Others, sorted by step size, of the same grid.
+
+        They are solved once, on the lowest rung from which further refinement changes them by what it changes between
+        the leaders; where that is too uncertain, as the leaders tell beforehand, they climb, too.
+        """
+        points, joining = Points.empty(len(steps)), np.arange(len(steps))
+        # A draft has one rung, from which nothing changes.
+        for rung in self._rungs if math.isfinite(self.ladder.wanted) else ():
+            if not len(joining):
+                return points
+            changes, error = self._between(self.levels[rung], steps[joining], ridges[joining])
+            settled = error <= self.ladder.wanted
+            some, joining = joining[settled], joining[~settled]
+            if len(some):
+                joined = replace(Points.empty(len(some)), error=error[settled])
+                level = self.ladder.level(rung, steps[some], ridges[some], self.levels[rung])
+                joined.add(np.arange(len(some)), level, int(self.found.level.max()))
+                _flat(joined.numbers)[:] += changes[settled]
+                points.put(some, joined)
+        if len(joining):
+            ladder, last = replace(self.ladder, first=self._rungs[-1]), self.levels[self._rungs[-1]]
+            points.put(joining, ladder.refined(steps[joining], ridges[joining], last)[0])
+        return points
+
+    def _between(self, base: _Level, steps: Array, ridges: Array) -> tuple[Array, Array]:
+        """What refinement from a rung on changes of all numbers between leaders, and the relative error of that."""
+        grid = Grid.of(base.steps, base.ridges)
+        assert grid is not None
+        change = _flat(self.found.numbers) - _flat(base.numbers)
+        few = CHANGE_NODES - 1
+        fine = grid.weights(steps, ridges, CHANGE_NODES, CHANGE_NODES)
+        # What one node less would have said, in either direction, is an estimate of what the polynomials miss.
+        coarse = (grid.weights(steps, ridges, *nodes) for nodes in ((few, CHANGE_NODES), (CHANGE_NODES, few)))
+        missed = sum(np.abs((fine - weights).T @ change[:, : len(ERRORS)]) for weights in coarse)
+        size = np.exp(fine.T @ np.log(np.maximum(errors_of(self.found.numbers), self.ladder.rounding)))
+        shares = np.abs(fine) / np.abs(fine).sum(axis=0)
+        return fine.T @ change, np.maximum((missed / size).max(axis=1), self.found.error @ shares)
+
+
 def _watched(numbers: NDArray[np.void]) -> Array:
-    """What must not change: both errors and, lest these do not change by chance alone, the degrees of freedom."""
-    return np.stack([numbers[name] for name in (*ERRORS, "degrees_of_freedom")], axis=1)
+    """What must not change, (B, 3)."""
+    return np.stack([numbers[name] for name in WATCHED], axis=1)
 
 
 def _left(change: Array, before: Array) -> Array:

@@ -125,7 +125,8 @@ def solve(
         `residual_spread_degree_1` … is what the typical directions of each degree's sector add, up to P, and
         `residual_spread_higher` all beyond; what the step's own directions add is not among them. `learned_t1`,
         `learned_h2t1` … are the shares of the teacher's coefficients that the fit has: 0 for nothing, 1 for all.
-        Their bars are the test error's, relative to the larger of what is learned and what is missing.
+        Their bars are the test error's, relative to the larger of what is learned and what is missing. Where step sizes
+        or ridges are dense some points are solved and tell the others: `details["interpolated"]` says which.
 
     Examples
     --------
@@ -162,8 +163,7 @@ def solve(
         "test_error_bar": test * values["test_error"],
     }
     values |= _direction(problem, sizes)
-    error = points.error.reshape(len(steps), -1)[len(ahead) :]
-    level = points.level.reshape(len(steps), -1)[len(ahead) :]
+    error, level, told = (part.reshape(len(steps), -1)[len(ahead) :] for part in points.ways)
     aimed = tolerance or aim(knows_own(problem, sizes, way.highest, rest))
     return Outcome(
         problem,
@@ -178,6 +178,7 @@ def solve(
             "degrees": way.highest,
             "tolerance": aimed,
             "relative_error": error,
+            "interpolated": told,
             "resolution": [[LADDER[i] for i in row] for row in level],
             "iterations": points.iterations,
             "residual": points.residual,
