@@ -365,3 +365,27 @@ def test_averages_over_cells_and_their_derivatives() -> None:
     assert np.allclose(by_start, (_mean_inverse(start + step, end)[0] - value) / step, rtol=1e-4, atol=1e-4)
     assert np.allclose(by_end, (_mean_inverse(start, end + step)[0] - value) / step, rtol=1e-4, atol=1e-4)
     assert not np.allclose(by_start, by_end, rtol=1e-2)
+
+
+def test_the_way_to_the_real_axis_is_gone_once(monkeypatch):
+    problem, sizes = Problem("relu", "h1 + h2/sqrt(2)", noise_std=0.5), Sizes(2000, 1000, 1500)
+    step, gone = float(sizes.step_size(0.4)), []
+    approached = FeatureBulk.approached
+    monkeypatch.setattr(
+        FeatureBulk, "approached", lambda self, x: (gone.append(len(x)), approached(self, x))[1]
+    )
+    found = predict_spectrum(problem, sizes, step)
+    assert len(gone) == 1
+    # A scan that begins anew finds the same.
+    settled = FeatureBulk.settled
+
+    def forgetful(self, *rounds):
+        bulk = settled(self, *rounds)
+        bulk.begun = None
+        return bulk
+
+    monkeypatch.setattr(FeatureBulk, "settled", forgetful)
+    again = predict_spectrum(problem, sizes, step)
+    assert len(gone) == 3
+    np.testing.assert_allclose(again.density, found.density, rtol=1e-8, atol=1e-10)
+    assert again.details["accuracy"] == pytest.approx(found.details["accuracy"], rel=1e-6)

@@ -271,7 +271,13 @@ class Tables:
     def repeat(self, count: int) -> "Tables":
         """A single step size for `count` points, without copies, made once."""
         if count not in self._repeated:
-            made = self._mapped(lambda part: np.broadcast_to(part, (count, *part.shape[1:])))
+            most = max(self._repeated, default=0)
+            if count > most:
+                # Views of wider ones are ten times as fast to make as these.
+                wide = self._mapped(lambda part: np.broadcast_to(part, (2 * count, *part.shape[1:])))
+                self._repeated[2 * count], most = wide, 2 * count
+                object.__setattr__(wide, "alone", self)
+            made = self._repeated[most]._mapped(lambda part: part[:count])
             object.__setattr__(made, "alone", self)
             self._repeated[count] = made
         return self._repeated[count]

@@ -351,9 +351,9 @@ def solve_points(
         if geometry.cells or nz > LONG * basis * (basis + 1) / 2:
             return _reduced_steps(geometry, here, state, error, reaction), size
         # After a singular matrix only some of the points have one.
-        if known and np.isin(index, known[0][0]).all():
-            at = np.searchsorted(known[0][0], index)
-            if _may_be_chord(size, known[0][2][at], tolerance):
+        if known:
+            at = np.searchsorted(known[0][0], index) % len(known[0][0])
+            if (known[0][0][at] == index).all() and _may_be_chord(size, known[0][2][at], tolerance):
                 return _solved(known.pop()[1][at], -error), size
         matrix = _newton_matrix(geometry, here, state, error)
         known[:] = [(index, matrix, size)]

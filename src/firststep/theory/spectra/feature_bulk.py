@@ -188,6 +188,9 @@ class FeatureBulk(Solver):
     of = "features"
     one_coordinate = True  # whether overlaps with functions of z are told
     resolution: Resolution
+    begun: "tuple[FeatureBulk, Bulk] | None" = (
+        None  # the same at the coarse resolution, and its scan, if it was made
+    )
 
     def __init__(
         self,
@@ -287,6 +290,10 @@ class FeatureBulk(Solver):
         """The way to the real axis is gone at a coarse resolution."""
         if len(self.geometry.hermite) or self.resolution == RESOLUTION:
             return self.approached(x)
+        if self.begun is not None and self.effort == 1:
+            coarse, known = self.begun
+            if known.x[0] < x[0] * (1 + CLOSE) and x[-1] < known.x[-1] * (1 + CLOSE):
+                return self.continued(x, coarse.carried(between(known.x, known.values, x), self))
         coarse = self._at(RESOLUTION)
         return self.continued(x, coarse.carried(coarse.approached(x).values, self))
 
@@ -317,8 +324,14 @@ class FeatureBulk(Solver):
 
         It is refined in the ways in which it moves, as often as `rounds` allow; `accuracy` tells how much it moves.
         """
-        coarse = self if len(self.geometry.hermite) else self._at(RESOLUTION)
-        scan = coarse.approached(self.mean * np.geomspace(*CHECK_RANGE, CHECKS))
+        coarse, at = self, self.mean * np.geomspace(*CHECK_RANGE, CHECKS)
+        if len(self.geometry.hermite):
+            scan = self.approached(at)
+        else:
+            # On the way to the real axis the points of the scan come along.
+            coarse = self._at(RESOLUTION)
+            begun = coarse.approached(np.union1d(self.scan_points(), at))
+            scan = begun.take(np.searchsorted(begun.x, at))
         inside = scan.take(coarse.height(scan) > EMPTY)
         if not len(inside.x):
             return self
@@ -337,6 +350,8 @@ class FeatureBulk(Solver):
                 break
             other = now._at(refined)
             now, here = other, other.continued(here.x, now.carried(here.values, other))
+        if coarse is not self:
+            now.begun = coarse, begun
         return now
 
     def checked(self, x: Array, density: Array, scan: Bulk) -> float:
