@@ -227,6 +227,18 @@ def test_the_best_ridge_and_step():
     assert joint.test_error < best.test_error
 
 
+def test_the_best_ridge_counts_the_next_order():
+    problem, sizes = Problem("relu", "h1 + h2/sqrt(2)", 0.3), Sizes(100, 60, 80)
+    best = best_ridge(problem, sizes, 3.0)
+    ridges = best.ridge * np.exp(np.linspace(-0.1, 0.1, 11))
+    each = [predict(problem, sizes, [3.0], [ridge]).test_error[0, 0] for ridge in ridges]
+    assert int(np.argmin(each)) == 5
+    assert best.test_error == pytest.approx(each[5], rel=1e-12)
+    # In the leading order it lies elsewhere.
+    leading = predict(problem, sizes, [3.0], ridges, theory="leading_order")
+    assert int(leading.test_error[0].argmin()) < 5
+
+
 @pytest.mark.slow
 def test_a_step_that_does_not_pay():
     with pytest.warns(OutsideTheoryWarning, match="no linear part"):

@@ -350,6 +350,8 @@ RIDGE_RANGE = (1e-8, 1e4)
 LARGEST_STEP = 3.0
 # Rounds of local search for the best step.
 PATCHES = 5
+# Rounds of search for the best ridge with the next order, and where at first, in log(lambda), around that without it.
+RIDGE_ROUNDS, RIDGE_PATCH = 3, np.linspace(-0.8, 0.8, 5)
 # The theory of a loud direction; tolerances above this are those of drafts; ridges at which its valley is looked at.
 LOUD, DRAWN, LOUD_RIDGES = "firststep.theory.loud", 1e-4, 7
 # This theory with the next order in 1/n.
@@ -358,14 +360,14 @@ ORDERED = "firststep.theory.next_order"
 
 @dataclass(frozen=True)
 class Optimum:
-    """Where the predicted test error is smallest in the leading order.
+    """Where the predicted test error is smallest.
 
     Attributes
     ----------
     step_size, ridge : float
         eta and lambda.
     test_error, train_error : float
-        Predicted there, with the next order in 1/n.
+        Predicted there, with the next order in 1/n as everywhere.
     note : str
         Empty, or a sentence when the optimum lies at the end of the range that was searched.
     """
@@ -392,6 +394,16 @@ def outcome(
     return solve(problem, sizes, steps, ridges, rest=rest, tolerance=tolerance)
 
 
+def _ordered(
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, tolerance: float | None
+) -> Outcome:
+    """The same with the next order in 1/n."""
+    if is_loud(problem, sizes, rest):
+        return outcome(problem, sizes, steps, ridges, rest, tolerance)
+    found = import_module(ORDERED).solve(problem, sizes, steps, ridges, rest=rest, tolerance=tolerance)
+    return cast(Outcome, found)
+
+
 def best_ridge(
     problem: Problem,
     sizes: Sizes,
@@ -402,13 +414,14 @@ def best_ridge(
 ) -> Optimum:
     """Ridge with the smallest predicted test error at this step size.
 
-    A scan over twelve decades finds the lowest valley, the exact derivative its bottom.
+    A scan over twelve decades finds the lowest valley, the exact derivative its bottom in the leading order, parabolas
+    where that moves with the next order in 1/n.
 
     Examples
     --------
     >>> best = best_ridge(Problem("tanh", "identity", noise_std=0.5), Sizes(400, 200, 300), step_size=2.0)
     >>> print(f"{best.ridge:.3f} {best.test_error:.4f}")
-    0.092 0.5161
+    0.093 0.5161
     """
     grid = np.geomspace(*RIDGE_RANGE, 25)
     scan = outcome(problem, sizes, np.array([float(step_size)]), grid, rest, 1e-3)
@@ -434,17 +447,14 @@ def _bottom(
     rest: str,
     tolerance: float | None,
 ) -> float:
-    """Ridge between the ends where the exact derivative of the test error vanishes, or the lower of the two ends."""
+    """Ridge between the ends where the test error is smallest, or the lower of the two ends."""
     from scipy.optimize import brentq
 
     if is_loud(problem, sizes, rest):
         # Without a derivative: a parabola through the lowest of a few points.
         grid = np.linspace(math.log(ends[0]), math.log(ends[1]), LOUD_RIDGES)
         errors = outcome(problem, sizes, np.array([step_size]), np.exp(grid), rest, tolerance).test_error[0]
-        at = min(max(int(errors.argmin()), 1), LOUD_RIDGES - 2)
-        a, b, _ = np.polyfit(grid[at - 1 : at + 2] - grid[at], errors[at - 1 : at + 2], 2)
-        width = grid[1] - grid[0]
-        return math.exp(grid[at] + (float(np.clip(-b / (2 * a), -width, width)) if a > 0 else 0.0))
+        return math.exp(_lowest(grid, errors))
 
     def slope(log_ridge: float) -> float:
         here = math.exp(log_ridge)
@@ -453,7 +463,21 @@ def _bottom(
     low, high = math.log(ends[0]), math.log(ends[1])
     if slope(low) >= 0 or slope(high) <= 0:
         return math.exp(low if slope(low) >= 0 else high)
-    return math.exp(brentq(slope, low, high, xtol=1e-6))
+    centre, patch = float(brentq(slope, low, high, xtol=1e-6)), RIDGE_PATCH
+    for _ in range(RIDGE_ROUNDS):
+        grid = centre + patch
+        errors = _ordered(problem, sizes, np.array([step_size]), np.exp(grid), rest, tolerance).test_error[0]
+        centre = _lowest(grid, errors)
+        patch = patch / 4 if 0 < errors.argmin() < len(grid) - 1 else patch
+    return math.exp(centre)
+
+
+def _lowest(grid: Array, errors: Array) -> float:
+    """Bottom of the parabola through the smallest of some errors and its neighbours, no further than the next point."""
+    at = min(max(int(errors.argmin()), 1), len(grid) - 2)
+    a, b, _ = np.polyfit(grid[at - 1 : at + 2] - grid[at], errors[at - 1 : at + 2], 2)
+    width = grid[1] - grid[0]
+    return float(grid[at] + (np.clip(-b / (2 * a), -width, width) if a > 0 else 0.0))
 
 
 def _optimum(
@@ -465,11 +489,7 @@ def _optimum(
     tolerance: float | None,
     note: str,
 ) -> Optimum:
-    point = np.array([float(step_size)]), np.array([ridge])
-    if is_loud(problem, sizes, rest):
-        at = outcome(problem, sizes, *point, rest, tolerance)
-    else:
-        at = import_module(ORDERED).solve(problem, sizes, *point, rest=rest, tolerance=tolerance)
+    at = _ordered(problem, sizes, np.array([float(step_size)]), np.array([ridge]), rest, tolerance)
     return Optimum(float(step_size), ridge, float(at.test_error[0, 0]), float(at.train_error[0, 0]), note)
 
 
@@ -482,7 +502,7 @@ def best_step(
     --------
     >>> best = best_step(Problem("tanh", "tanh(2*x)", noise_std=0.5), Sizes(400, 200, 300))
     >>> print(f"{best.step_size:.0f} {best.ridge:.2f} {best.test_error:.3f}")
-    24 0.38 0.497
+    23 0.38 0.497
     """
     largest = LARGEST_STEP * math.sqrt(sizes.width)
     steps = np.concatenate([[0.0], np.geomspace(0.1, largest, 16)])
@@ -503,7 +523,7 @@ def best_step(
     for _ in range(PATCHES):
         centre[0] = min(centre[0], math.log(largest) - width[0])
         here = [np.exp(centre[i] + width[i] * patch) for i in range(2)]
-        errors = outcome(problem, sizes, here[0], here[1], rest, 1e-5).test_error
+        errors = _ordered(problem, sizes, here[0], here[1], rest, 1e-5).test_error
         lowest = np.array(np.unravel_index(int(np.argmin(errors)), errors.shape))
         inside = bool(np.all((lowest > 0) & (lowest < len(patch) - 1)))
         centre = centre + width * (_vertex(patch, errors) if inside else patch[lowest])
