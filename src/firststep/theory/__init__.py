@@ -121,7 +121,7 @@ def predict(
     baselines : bool
         Whether to add ridge regression on the inputs, with n and with n0 + n samples.
     workers : int, optional
-        Processes for the unified theory of a map: by default all cores from some thousand points on, else one. The
+        Processes for the unified theory of a map: by default all cores from some ten thousand points on, else one. The
         numbers do not depend on it.
     progress : bool or callable, optional
         A bar on standard error for a map that takes longer than a few seconds; by default on a terminal. A function is

@@ -99,7 +99,7 @@ COARSE_SPIKE = 1e-4
 CHUNK = 32
 # Points solved in one part, if there are many, and where neurons are known along z; the least of different step sizes,
 # or ridges, that it has: so many that few of its points lead.
-PART, OWN_PART, LEAST_VALUES = 5000, 500, 8
+PART, OWN_PART, LEAST_VALUES = 5000, 1500, 8
 # Relative change under refinement that is aimed at, and the largest that is let pass, with a note, unless a tolerance
 # is asked for: heavy-tailed labels make the law of M hard to resolve.
 TOLERANCE, ACCEPTED = 1e-6, 5e-2
