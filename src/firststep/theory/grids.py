@@ -178,14 +178,13 @@ class Axis:
         first = np.clip(every - count // 2, 0, len(nodes) - 1 - count)
         window = first[:, None] + np.arange(count)
         window += window >= every[:, None]
-        told = (lagrange(nodes[window], nodes)[:, None] @ known[window].reshape(len(nodes), count, -1))[:, 0]
-        divided = np.abs(told.reshape(known.shape) - known)
-        divided /= np.abs(np.prod(nodes[:, None] - nodes[window], axis=1)).reshape(
-            -1, *[1] * (known.ndim - 1)
-        )
+        flat = known.reshape(len(nodes), -1)
+        told = (lagrange(nodes[window], nodes)[:, None] @ flat[window])[:, 0]
+        divided = np.abs(told - flat) / np.abs(np.prod(nodes[:, None] - nodes[window], axis=1))[:, None]
         own = nodes[nodes_around(nodes, self.values, count)]
-        reach = np.abs(np.prod(self.values[:, None] - own, axis=1)).reshape(-1, *[1] * (known.ndim - 1))
-        return np.asarray(CAUTION * divided[nodes_around(nodes, self.values, AROUND)].max(axis=1) * reach)
+        reach = np.abs(np.prod(self.values[:, None] - own, axis=1))[:, None]
+        found = CAUTION * divided[nodes_around(nodes, self.values, AROUND)].max(axis=1) * reach
+        return np.asarray(found.reshape(-1, *known.shape[1:]))
 
     def widest(self, known: Array) -> Array:
         """What is known where it is solved, and between the larger of the two around, (M, …)."""
