@@ -108,6 +108,33 @@ def covariance() -> Figure:
     return Figure(title, [Panel([*series, DRAWN], x_label=STEP, y_label="test error")])
 
 
+def joint_law() -> Figure:
+    """Errors under a power law with the joint law of covariance and step, and with M as noise."""
+    problem = Problem("silu(2*x)", "softplus(x) + 0.4*tanh(x)", rows="sphere", inputs="power(0.7)")
+    drawn = simulate(problem, SIZES, step_exponents=COARSE, ridges=RIDGE, replicas=4 * REPLICAS, seed=0)
+    ways = {
+        "unified": ("the joint law", "solid", "theory"),
+        "leading_order": ("M as noise", "dashed", "staircase"),
+    }
+    panels = []
+    for name in ("train_error", "test_error"):
+        series = []
+        for theory, (label, style, role) in ways.items():
+            line = predict(problem, SIZES, step_exponents=FINE, ridges=RIDGE, theory=theory)
+            label = label if name == "test_error" else ""
+            series.append(Series("line", FINE, line.values[name][:, 0], label=label, style=style, role=role))
+            off = drawn.values[name][:, 0] / np.interp(COARSE, FINE, line.values[name][:, 0]) - 1
+            sys.stdout.write(f"{name}, {theory}: {100 * off.min():+.1f} to {100 * off.max():+.1f} %\n")
+        error = drawn.stderr[name][:, 0]
+        label = f"{4 * REPLICAS} drawn networks ± 1 standard error" if name == "test_error" else ""
+        series.append(
+            Series("points", COARSE, drawn.values[name][:, 0], error=error, label=label, role="simulation")
+        )
+        panels.append(Panel(series, x_label=STEP, y_label=name.replace("_", " ")))
+    title = "Eigenvalues that fall as a power, i to the −0.7, and a step that M turns"
+    return Figure(f"{title}\nSiLU(2x), teacher softplus + 0.4 tanh, {TOLD}", panels)
+
+
 def second_step() -> Figure:
     """What a second step does to the test error and to the directions, for a teacher that one step sees half."""
     problem = Problem("relu", "t1 + t1*t2", noise_std=0.3, rows="sphere")
@@ -174,6 +201,7 @@ def unified() -> Figure:
 PICTURES: dict[str, Callable[[], Figure]] = {
     "hermite": hermite,
     "covariance": covariance,
+    "joint-law": joint_law,
     "second-step": second_step,
     "unified": unified,
 }

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from firststep.gaussian import Array, Function, gauss_hermite, hermite_polynomials, monomial_in_hermite
 from firststep.setting import Problem, ReadoutLaw, Sizes
-from firststep.theory.covariant_step import general_step, length_dim
+from firststep.theory.covariant_step import Rows, length_dim, step_on
 from firststep.theory.label_law import label_parts
 from firststep.theory.lengths import Tilt, row_lengths
 from firststep.theory.own_component import (
@@ -412,8 +412,8 @@ def law_of(geometry: Geometry, step_sizes: Array, rest: str) -> StepLaw:
     if keeps_matrix(problem, sizes):
         law = plain_step(problem, sizes, step_sizes, rest, geometry.u, geometry.law)
     else:
-        rows = geometry.u, geometry.law, geometry.lengths, geometry.tilt
-        law = general_step(problem, sizes, step_sizes, rest, *rows)
+        rows = Rows.of(problem, sizes, step_sizes, rest, geometry.u, geometry.lengths, geometry.tilt)
+        law = step_on(rows, problem, sizes, step_sizes, rest, geometry.law)
     return law if geometry.own is None else opened(law, geometry.own, sizes.dim)
 
 

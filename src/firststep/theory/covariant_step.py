@@ -231,7 +231,7 @@ def bent_slope(problem: Problem, sizes: Sizes, profiles: Profiles, moments: Labe
         + 3\frac{c_3}{c_1}\frac{E[y^2(t^2-1)]}{Ey^2}\,\tilde w\Big)\frac{\theta^\top S\theta - 1}{d}
 
     with :math:`\text{seen}(m) = c_1 + 6c_3 m/d + \dots` (`seen_slope`); the second part is the gradient's of degree
-    two in the row [covariance, eq. 19].
+    two in the row.
     """
     teachers = problem.teacher.directions
     known, signal = profiles.known[:teachers], np.atleast_1d(problem.teacher.gradient_mean)
@@ -257,6 +257,7 @@ class Rows:
     square: Array
     multiplier: Array
     factor: Array
+    known: bool
 
     @classmethod
     def of(
@@ -272,10 +273,10 @@ class Rows:
         """Rows of squared lengths that are among those of `tilt`, by default the rule of the problem's rows."""
         if square is None:
             one = np.ones_like(u)
-            return cls(push_of(problem, sizes, step_sizes, rest, u, one), u, one, 0 * one, one)
+            return cls(push_of(problem, sizes, step_sizes, rest, u, one), u, one, 0 * one, one, known=False)
         push = push_of(problem, sizes, step_sizes, rest, u, square)
         tilt = tilt or row_lengths(problem, sizes.dim)
-        return cls(push, u, square, *tilt.of(square))
+        return cls(push, u, square, *tilt.of(square), known=True)
 
     def variances(self, nodes: Array) -> Array:
         """Of the rows that a step begins with, along directions with these eigenvalues, (nodes, nu)."""
@@ -298,7 +299,19 @@ def general_step(
     u: Array,
     law: RestLaw,
     square: Array | None = None,
-    tilt: Tilt | None = None,
+) -> StepLaw:
+    """One step under any covariance on rows of these squared lengths, unknown by default (`step_on`)."""
+    rows = Rows.of(problem, sizes, step_sizes, rest, u, square)
+    return step_on(rows, problem, sizes, step_sizes, rest, law)
+
+
+def step_on(
+    rows: Rows,
+    problem: Problem,
+    sizes: Sizes,
+    step_sizes: Array,
+    rest: str,
+    law: RestLaw,
     neighbour: bool = False,
 ) -> StepLaw:
     r"""One step under any covariance, with teachers of several directions [firststep, covariance, eqs. 1-6].
@@ -309,12 +322,11 @@ def general_step(
 
     With an output of order one y is lessened by it, b~ by :math:`c_1 S^{1/2}W_0^\top a`, and the neurons share
     :math:`S^{1/2}W_0^\top a` besides. In typical directions M, which does not commute with S, acts as noise; in the
-    special ones its mean and its scatter are kept (`turned_covariance`). `square`, the squared length of the row that
-    each node of u began with, is one by default, and unknown; `neighbour` asks for one more special direction
-    (`frame_of`).
+    special ones its mean and its scatter are kept (`turned_covariance`). `neighbour` asks for one more special
+    direction (`frame_of`).
     """
-    rows = Rows.of(problem, sizes, step_sizes, rest, u, square, tilt)
-    push, m, root, excess = rows.push, rows.push.profiles.values, math.sqrt(sizes.width), rows.push.excess
+    u, push, root = rows.u, rows.push, math.sqrt(sizes.width)
+    m, excess = push.profiles.values, push.excess
     length, vectors, special = frame_of(push, neighbour)
     plain, linear, quadratic = _by_length(rows, vectors)
     inside = (..., slice(-1), slice(-1))
@@ -332,7 +344,7 @@ def general_step(
     leaning = (plain + k_u / 2 * linear)[..., :-1, -1]
     lengthening = 2 * squared_slope * step_sizes / root
     turn = 2 * float(problem.activation.hermite(3)[2]) * step_sizes / root * (rest == "structured")
-    pull = length_pull(problem, rest) if square is None else 0.0
+    pull = length_pull(problem, rest) if not rows.known else 0.0
     return StepLaw(
         shared=((length[:, None] + push.steeper * along[:, :1]) / root * u)[..., None],
         excess=excess,

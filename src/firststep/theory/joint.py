@@ -39,7 +39,7 @@ from firststep.theory.own_component import knows_own
 
 ERRORS = ("train_error", "test_error")
 # The coarse rung, and the most degrees with sectors of their own.
-RUNG, DEGREES = Resolution(16, 0.4, 6, 1e-4, bent=True), 2
+RUNG, DEGREES = Resolution(24, 0.35, 6, 1e-3, bent=True), 2
 # Relative residual of the equations, the most rounds, and those in which their derivative is made anew.
 RESIDUAL, ROUNDS, FRESH = 1e-8, 40, 3
 # Share of rho that test samples add, over which the test error is a difference.
@@ -51,7 +51,7 @@ LEAST_TURNED = 1e-12
 # Relative changes from which on they are left out.
 LARGEST_CHANGE = 0.5
 # Groups of like labels in each tail and in the body.
-GROUPS = (12, 30)
+GROUPS = (12, 60)
 # Points that are solved together.
 TOGETHER = 1
 
@@ -253,7 +253,7 @@ def changes(
     that of random features [firststep, joint law, eq. 10].
     """
     highest, steps = min(degrees, DEGREES), np.maximum(steps, STILL)
-    still = problem.replaced(initial_output="vanishing")
+    still = problem.without_step()
     levels, level = np.unique(ridges, return_inverse=True)
     # Matrices are too small for more than one thread.
     with threadpool_limits(limits=1):

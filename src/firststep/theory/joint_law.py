@@ -278,11 +278,7 @@ def joint_law(
     loud = _outer(alpha, (parts.noise * mass)[:, None])[:, 0]
     plain = _pencil(begun, crossed, turned)
     square = float(shares @ labels**2)
-    # What a sample adds to the pencil: its label couples S^g X and Lambda, its square lies between S^g X.
-    coupling = np.zeros((len(alpha), len(labels), 2 * size, 2 * size))
-    places = np.arange(size)
-    coupling[:, :, places, size + places] = coupling[:, :, size + places, places] = -labels[:, None]
-    coupling[:, :, :size, :size] = (labels**2 / square)[:, None, None] * loud[:, None]
+    coupling = _coupling(labels, square, loud)
     scale = np.ones((len(parts.values), 2 * size))
     scale[:, :size] = parts.values[:, None] ** parts.power
     of_samples = np.r_[0:size, 2 * size : 3 * size]
@@ -299,7 +295,7 @@ def joint_law(
         whole[:, :, of_samples[:, None], of_samples] += (
             scale[:, :, None] * energy[:, None] * scale[:, None, :]
         )
-        resolvents = np.linalg.inv(whole)
+        resolvents = np.asarray(np.linalg.inv(whole), dtype=np.float64)
         seen = scale[:, :, None] * resolvents[:, :, of_samples]
         green = _weighted(parts.shares, seen[..., of_samples] * scale[:, None, :])
         damped = np.linalg.inv(np.eye(2 * size) + ratio * green[:, None] @ coupling)
@@ -319,6 +315,16 @@ def joint_law(
     return JointLaw(
         parts, samples, ratio, root, inverse, alpha, mass, resolvents, seen, green, answers, noise
     )
+
+
+def _coupling(labels: Array, square: float, loud: Array) -> Array:
+    """C_y: what a sample adds to the pencil between S^g X and Lambda, (B, samples, 2K, 2K)."""
+    size = loud.shape[1]
+    found = np.zeros((len(loud), len(labels), 2 * size, 2 * size))
+    places = np.arange(size)
+    found[:, :, places, size + places] = found[:, :, size + places, places] = -labels[:, None]
+    found[:, :, :size, :size] = (labels**2 / square)[:, None, None] * loud[:, None]
+    return found
 
 
 def _pencil(begun: Array, crossed: Array, turned: Array) -> Array:

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from firststep.gaussian import Array, gauss_hermite
 from firststep.setting import Problem, Sizes
 from firststep.theory.coefficients import Geometry, Resolution, geometry_of
-from firststep.theory.covariant_step import Push, Rows, frame_of, general_step, push_of
+from firststep.theory.covariant_step import Push, Rows, frame_of, push_of, step_on
 from firststep.theory.joint_law import RowParts
 from firststep.theory.lengths import lengths_beside
 from firststep.theory.own_component import OWN_WEIGHT, knows_own
 from firststep.theory.step_law import SHORTEST_ROW, StepLaw
 
 # Nodes of xi.
-OWN_NODES = 5
+OWN_NODES = 3
 
 
 def taught_share(problem: Problem, sizes: Sizes, step_sizes: Array) -> Array:
@@ -143,9 +143,8 @@ def known_rows(geometry: Geometry, step_sizes: Array, rest: str, xi: Array) -> K
     .. math:: \frac{\xi}{\sqrt d}\,\big(1 + kU S^g\,E M\big)\,s
     """
     problem, sizes, u = geometry.problem, geometry.sizes, geometry.u
-    nodes = u, geometry.law, geometry.lengths, geometry.tilt
-    law = general_step(problem, sizes, step_sizes, rest, *nodes, neighbour=True)
     rows = Rows.of(problem, sizes, step_sizes, rest, u, geometry.lengths, geometry.tilt)
+    law = step_on(rows, problem, sizes, step_sizes, rest, geometry.law, neighbour=True)
     push = rows.push
     profiles, m = push.profiles, push.profiles.values
     vectors = frame_of(push, neighbour=True)[1]
