@@ -57,8 +57,14 @@ TOGETHER = 1
 
 
 def applies(problem: Problem, sizes: Sizes, rest: str) -> bool:
-    """Whether there is anything to change: inputs with a covariance, and the gradient as it is."""
-    return rest == "structured" and not problem.covariance(sizes.dim).isotropic and problem.label_variance > 0
+    """Whether there is anything to change: inputs with a covariance, and the gradient as it is.
+
+    Where the readout has a mean an output of order one knows an input's length. M's samples then know their labels'
+    noise, which the joint law takes as independent of them.
+    """
+    knows = problem.output_law.order_one and problem.readout_law.mean != 0
+    anisotropic = not problem.covariance(sizes.dim).isotropic
+    return rest == "structured" and anisotropic and problem.label_variance > 0 and not knows
 
 
 @dataclass(frozen=True)
