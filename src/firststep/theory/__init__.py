@@ -52,6 +52,10 @@ QUADRATIC = (
     "n or N is not far below d^2/2, so that the fit learns the quadratic part of the features, which this theory takes "
     "as noise: use the unified theory"
 )
+BOUNDED = (
+    "an eigenvalue of the inputs' covariance is not small against d, and this theory is the limit in which all are: use "
+    "the unified theory, which knows a loud direction"
+)
 _NAMES = (
     "step_sizes",
     "step_exponents",
@@ -80,6 +84,17 @@ def _beyond(sizes: Sizes, step: float) -> tuple[str, ...]:
         f"the step size {step:.4g} is beyond sqrt(N) and sqrt(n0), {longest:.4g}: the theory was not compared with "
         "simulation there",
     )
+
+
+def _beyond_proportional(problem: Problem, sizes: Sizes) -> tuple[str, ...]:
+    """Sentences on what a limit of proportional sizes does not see of this problem."""
+    found = []
+    # Under a covariance a degree has fewer directions that count [firststep, covariance, eq. 5].
+    if degree_shares(sizes, 2)[1] * problem.covariance(sizes.dim).moment(2) ** 2 > FAR_BELOW:
+        found.append(QUADRATIC)
+    if not problem.isotropic and import_module(LOUD).has_loud_direction(problem, sizes):
+        found.append(BOUNDED)
+    return tuple(found)
 
 
 @door
@@ -186,7 +201,7 @@ def predict(
                 )
                 values |= shares | learned.share_bars(shares, outcome.test_error_bar / outcome.test_error)
     asked = (*concerns, *_beyond(sizes, float(steps.max()))) if theory in FINITE else concerns
-    if theory in PROPORTIONAL and degree_shares(sizes, 2)[1] > FAR_BELOW:
-        asked = (*asked, QUADRATIC)
+    if theory in PROPORTIONAL:
+        asked = (*asked, *_beyond_proportional(problem, sizes))
     notes = tuple(dict.fromkeys((*asked, *outcome.notes)))
     return replace(outcome, source=theory, values={**outcome.values, **values}, notes=notes)

@@ -79,6 +79,18 @@ def is_loud(problem: Problem, sizes: Sizes) -> bool:
     >>> [is_loud(Problem("relu", "h1", inputs=inputs), Sizes(1000, 500, 750)) for inputs in words]
     [False, True, False, True]
     """
+    return problem.teacher.directions == 1 and has_loud_direction(problem, sizes)
+
+
+def has_loud_direction(problem: Problem, sizes: Sizes) -> bool:
+    """The same for any teacher: whether an eigenvalue of the inputs' covariance is not small against d.
+
+    Examples
+    --------
+    >>> sizes = Sizes(1000, 500, 750)
+    >>> [has_loud_direction(Problem("relu", "t1*t2 + t1", inputs=f"spiked({s})"), sizes) for s in (1, 10)]
+    [False, True]
+    """
     covariance = problem.covariance(sizes.dim)
     shares = covariance.values / sizes.dim
     if covariance.isotropic or covariance.counts[0] != 1:
@@ -87,7 +99,7 @@ def is_loud(problem: Problem, sizes: Sizes) -> bool:
     # Where readouts have a mean, neurons add up what they see of an input's length, which is known without a loud
     # direction.
     louder = LOUDER if problem.readout_law.mean == 0 else LARGEST_SHARE
-    return bool(alone or shares[0] > louder) and problem.teacher.directions == 1
+    return bool(alone or shares[0] > louder)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from firststep.setting import Problem, Sizes
 
 # What a theory may know beyond isotropic inputs and one direction, with the theories that do.
-ANY_COVARIANCE = ("unified", "leading_order", "random_features", "spectral")
-SEVERAL_DIRECTIONS = ("unified", "leading_order", "random_features", "spectral")
+ANY_COVARIANCE = ("unified", "leading_order", "staircase", "random_features", "spectral")
+SEVERAL_DIRECTIONS = ("unified", "leading_order", "staircase", "random_features", "spectral")
 
 
 def check_scope(problem: Problem, theory: str) -> None:

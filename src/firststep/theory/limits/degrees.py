@@ -390,7 +390,7 @@ def _jacobian(features: Features, w: Array, seen: Array, rho: Array) -> Array:
     return np.asarray(found / np.concatenate([w[:, None], seen], axis=1)[..., None])
 
 
-def solve_bulk(features: Features, ridges: Array) -> Bulk:
+def solve_bulk(features: Features, ridges: Array, start: Array | None = None) -> Bulk:
     r"""Solve the self-consistent equations for all ridges at once [firststep, degrees, eqs. 3-4].
 
     .. math:: \frac1{\rho(z)} = \frac{\lambda n}{N} + \frac{A_>^2}{w} + \sum_{p\le P} J_p A_p^2, \quad
@@ -399,7 +399,7 @@ def solve_bulk(features: Features, ridges: Array) -> Bulk:
 
     :math:`\mu_p` is the law of products of p eigenvalues of the inputs' covariance; isotropic inputs have
     :math:`J_p = 1/V_p`, :math:`V_p = w + X_p` [firststep, covariance, eq. 3]. A degree of many directions has
-    :math:`V_p = w`: it is noise like all beyond P.
+    :math:`V_p = w`: it is noise like all beyond P. `start` are values near w and the X_p, (R, P + 1).
 
     Examples
     --------
@@ -421,7 +421,7 @@ def solve_bulk(features: Features, ridges: Array) -> Bulk:
         w, seen = values[:, 0], values[:, 1:]
         return _maps(features, w, seen, _rho(features, floor[index], w, seen))
 
-    start = np.full((len(ridges), len(features.squares) + 1), 1.5)
+    start = np.full((len(ridges), len(features.squares) + 1), 1.5) if start is None else start
     equations = fixedpoint.Equations(newton, plain, "the equations of random features in every degree")
     found = fixedpoint.solve(equations, start, tolerance=RESIDUAL)
     w, seen = found.value[:, 0], found.value[:, 1:]
@@ -466,7 +466,7 @@ def errors(features: Features, bulk: Bulk) -> dict[str, Array]:
     by_sample = features.weights * (ratio * left + of_samples[:, None])
     slopes = []
     for floor in (np.full_like(rho, ratio), 1 / (ratio * rho**2)):
-        d_rho, d_w = _response(features, bulk, floor)
+        d_rho, d_w = response(features, bulk, floor)
         slopes.append((by_sample * d_rho).sum(axis=1) + of_neurons * d_w)
     mse, train = -(bulk.ridge**2) * slopes[0], bulk.ridge * q
     return {
@@ -513,7 +513,7 @@ def _stiffness(features: Features, w: Array, rho: Array) -> tuple[Array, Array, 
     return whole, by_w, by_rho
 
 
-def _response(features: Features, bulk: Bulk, floor: Array) -> tuple[Array, Array]:
+def response(features: Features, bulk: Bulk, floor: Array) -> tuple[Array, Array]:
     """Changes of rho and w when the ridge's part of 1/rho changes by `floor`, (R, nz)."""
     w, seen, rho = bulk.w, bulk.seen, bulk.rho
     sectors = _sectors(features, w, seen)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -384,7 +384,21 @@ def traces_of(problem: Problem, sizes: Sizes, ridges: ArrayLike) -> Traces:
     )
 
 
-def errors(traces: Traces, parts: list[tuple[Any, Array, Array, Array]]) -> dict[str, Array]:
+class Resolvent(Protocol):
+    """What errors are made of besides their parts: the ridge and the trace of the resolvent, (R,)."""
+
+    @property
+    def ridge(self) -> Array:
+        """Ridges."""
+        ...
+
+    @property
+    def t1(self) -> Array:
+        """Limit of tr R."""
+        ...
+
+
+def errors(traces: Resolvent, parts: list[tuple[Any, Array, Array, Array]]) -> dict[str, Array]:
     r"""Errors of a ridge fit whose labels split into parts with known traces.
 
     .. math:: q = \tilde y^\top R \tilde y = \sum_p E_p t_p, \quad L_{tr} = \lambda q, \quad
@@ -395,7 +409,7 @@ def errors(traces: Traces, parts: list[tuple[Any, Array, Array, Array]]) -> dict
 
     Parameters
     ----------
-    traces : Traces
+    traces : Resolvent
         Of the features without spikes, shape (R,).
     parts : list of (variance, trace, derivative, derivative of ridge times trace)
         :math:`E_p`, :math:`t_p`, :math:`t_p'`, :math:`(\lambda t_p)'`.

@@ -9,10 +9,11 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firststep.gaussian import Array, monomial_in_hermite
+from firststep.gaussian import Array, MultiFunction, monomial_in_hermite
 from firststep.results import Outcome
 from firststep.setting import NEGLIGIBLE, Problem, Sizes, ridges_of, step_sizes_of
-from firststep.theory.limits.random_features import Traces, errors, teacher_parts, traces_of
+from firststep.theory.limits.linear_forms import AnyTraces, Signal, Triple, any_traces, linear_parts
+from firststep.theory.limits.random_features import errors, teacher_parts, traces_of
 
 # At alpha = 1/2 every spike is there; this many degrees stand for all of them.
 MAX_SPIKES = 20
@@ -121,9 +122,10 @@ class Captured:
 def spread(problem: Problem, sizes: Sizes) -> float:
     r"""Variance that the rest of the gradient adds to a row, in units of what the spike adds.
 
-    .. math:: \mu = \frac{d}{n_0} \frac{E (y - f_0)^2\, E (\sigma' - c_1)^2}{c_1^2 B^2}
+    .. math:: \mu = \frac{d}{n_0} \frac{E (y - f_0)^2\, E (\sigma' - c_1)^2}{c_1^2 B^2} \int m^{2g} d\mu(m)
 
-    Row j of the gradient is :math:`a_j (c_1 b + e_j)` with :math:`|e_j|^2 \to \mu c_1^2 B^2`. The :math:`e_j`
+    Row j of the gradient is :math:`a_j (c_1 b + e_j)` with :math:`|e_j|^2 \to \mu c_1^2 B^2`; under a covariance of
+    the inputs both are lengths in whitened coordinates, where a step pulls along :math:`S^g e_j`. The :math:`e_j`
     are nearly orthogonal, so that together they are small in norm, but each lengthens its row as much as the
     rank-one part does [firststep].
 
@@ -138,7 +140,8 @@ def spread(problem: Problem, sizes: Sizes) -> float:
         return 0.0
     variance = problem.label_variance + problem.output_variance(sizes)
     beyond = max(problem.activation.derivative_second_moment - linear, 0.0)
-    return sizes.step_ratio * variance * beyond / (linear * length)
+    law, power = problem.covariance(sizes.dim), 1 if problem.rule.plain else 0
+    return sizes.step_ratio * variance * beyond * law.moment(2 * power) / (linear * length)
 
 
 def _spike_functions(count: int, added: float) -> Array:
@@ -196,12 +199,10 @@ def captured(problem: Problem, sizes: Sizes, n_spikes: int, full_gradient: bool 
     if not degrees:
         return Captured((), 0.0, 0.0, 0.0, 1.0)
     count = degrees[-1] + 1
-    c_star = problem.teacher.hermite(count)
-    length = problem.direction_norm_squared(sizes)
-    r = float(c_star[1]) / math.sqrt(length) if length > 0 else 0.0
+    seen = teacher_along(problem, sizes, count)
     norms = np.sqrt([math.factorial(i) for i in range(count)])
     others = np.delete(np.arange(count), 1)
-    target = (norms * c_star * r ** np.arange(count))[others]
+    target = (norms * seen)[others]
     functions = _spike_functions(count, spread(problem, sizes) if full_gradient else 0.0)
     monomials = (functions * norms)[list(degrees[1:])][:, others].T
     basis = np.linalg.qr(monomials / np.linalg.norm(monomials, axis=0))[0] if degrees[1:] else monomials
@@ -211,8 +212,29 @@ def captured(problem: Problem, sizes: Sizes, n_spikes: int, full_gradient: bool 
     constant[0] += 1
     share = float(constant[0])
     return Captured(
-        degrees, float(c_star[1] ** 2) * r**2, float(inside @ inside), float(left[0] ** 2) / share, share
+        degrees, float(seen[1] ** 2), float(inside @ inside), float(left[0] ** 2) / share, share
     )
+
+
+def teacher_along(problem: Problem, sizes: Sizes, count: int) -> Array:
+    r"""Hermite coefficients of the teacher along z, for any covariance and any number of directions.
+
+    .. math:: E[y H_p(z)]/p! = c_{*p} r^p \quad\text{or}\quad \sum_{|a| = p} s_a \rho^a, \qquad
+        \rho_a = \frac{\theta_a\cdot v}{|v|} = \frac{c_a}{|v|}\int m^g d\nu(m)
+
+    with v of `Signal.of` [firststep, staircase, eq. 2]; :math:`|v| = B` and :math:`r = c_{*1}/B` for isotropic inputs.
+    Checked with averages over drawn coordinates (`tests/test_covariant_stairs.py`).
+
+    Examples
+    --------
+    >>> found = teacher_along(Problem("relu", "t1 + t1*t2", 0.5), Sizes(1000, 500, 750), 3)
+    >>> print(found.round(4))
+    [0.    0.686 0.   ]
+    """
+    cosines = Signal.of(problem, sizes).cosines
+    if isinstance(problem.teacher, MultiFunction):
+        return problem.teacher.hermite_along(cosines, count)
+    return np.asarray(problem.teacher.hermite(count) * float(cosines[0]) ** np.arange(count))
 
 
 def solve(
@@ -280,14 +302,15 @@ def solve(
     """
     steps, lam = step_sizes_of(sizes, step_sizes, None), ridges_of(ridges)
     counts = _counts(sizes, steps, n_spikes)
-    traces = traces_of(problem, sizes, lam)
-    linear, rest = teacher_parts(problem)
+    traces, signal = any_traces(problem, sizes, lam), Signal.of(problem, sizes)
+    rest, c = teacher_parts(problem)[1], problem.activation.hermite(3)
     found = {int(count): captured(problem, sizes, int(count), full_gradient) for count in np.unique(counts)}
-    curved = row_norms and not problem.row_law.unit_norm
+    constant = constant_variance(problem, sizes) if row_norms else 0.0
     columns: dict[str, list[Array]] = {}
     for count in counts:
         part = found[int(count)]
-        values = _errors(problem, traces, part, linear, rest, curved)
+        linear = linear_parts(signal, traces, float(c[1]), free=bool(part.degrees))
+        values = _errors(traces, part, linear, rest, constant)
         for name, value in values.items():
             columns.setdefault(name, []).append(value)
     notes = []
@@ -331,27 +354,46 @@ def _counts(sizes: Sizes, steps: Array, n_spikes: int | Sequence[int] | None) ->
     return np.broadcast_to(counts, steps.shape).astype(np.int64)
 
 
+def constant_variance(problem: Problem, sizes: Sizes) -> float:
+    r"""Variance, in units of 1/d, of the random coefficients with which the features carry a constant.
+
+    .. math:: v = 2 c_2^2 \Big(\int m^2 d\mu(m) - [\text{rows of unit norm}]\Big)
+
+    The mean of :math:`\sigma(w\cdot x)` over x is :math:`c_2 (w^\top S w - 1)`, which fluctuates with the norms of
+    Gaussian rows, and under a covariance with the directions of all rows [firststep]. Checked by simulation
+    (`tests/test_staircase.py`, `tests/test_covariant_stairs.py`).
+
+    Examples
+    --------
+    >>> words = {"rows": "sphere", "inputs": "levels(0.3, 1.7)"}
+    >>> print(f"{constant_variance(Problem([0, 1, 0.5], 'h1', **words), Sizes(1000, 500, 750)):.3f}")
+    0.245
+    """
+    second = problem.covariance(sizes.dim).moment(2)
+    below = 1.0 if problem.row_law.unit_norm else 0.0
+    return 2 * float(problem.activation.hermite(3)[2]) ** 2 * max(second - below, 0.0)
+
+
 Part = tuple[ArrayLike, Array, Array, Array]
 
 
 def _errors(
-    problem: Problem, traces: Traces, part: Captured, linear: float, rest: float, curved: bool
+    traces: AnyTraces, part: Captured, linear: tuple[Triple, Triple], rest: float, constant: float
 ) -> dict[str, Array]:
     """Values of one number of spikes, shape (R,); gains from what was captured, not as differences."""
-    one: tuple[Array, Array, Array] = (traces.t1, traces.dt1, traces.dp1)
-    two: tuple[Array, Array, Array] = (traces.t2, traces.dt2, traces.dp2)
-    left: list[Part] = [(linear - part.linear, *two), (rest - part.rest, *one)]
-    gained: list[Part] = [(part.linear, *two), (part.rest, *one)]
-    if curved and part.held_back > 0:
+    one: Triple = (traces.t1, traces.dt1, traces.dp1)
+    left: list[Part] = [(1.0, *linear[0]), (rest - part.rest, *one)]
+    gained: list[Part] = [(1.0, *linear[1]), (part.rest, *one)]
+    if constant > 0 and part.held_back > 0:
         # The constant weighs t0 < t1 here, and the combination that stays has the mean of the two.
-        t0 = traces.along(2 * float(problem.activation.hermite(3)[2]) ** 2)
+        t0 = traces.along(constant)
         below = part.share * traces.t1 + (1 - part.share) * t0[0]
         shares = (1 - part.share) * (t0[0] / below) ** 2, part.share * (traces.t1 / below) ** 2
         # The mean is homogeneous of degree one, so the derivatives of t and of lambda t follow one rule.
         mean = tuple(shares[0] * x + shares[1] * y for x, y in zip(one, t0, strict=True))
         difference = tuple(x - y for x, y in zip(one, mean, strict=True))
-        left.append((-part.held_back, *cast(tuple[Array, Array, Array], difference)))
-        gained.append((part.held_back, *cast(tuple[Array, Array, Array], difference)))
+        left.append((-part.held_back, *cast(Triple, difference)))
+        gained.append((part.held_back, *cast(Triple, difference)))
     values = errors(traces, left)
     gains = errors(traces, gained)
     values["degrees_of_freedom"] = traces.degrees_of_freedom
