@@ -386,12 +386,6 @@ def test_rotating_everything_changes_nothing(rule):
     assert found == pytest.approx(wanted, rel=1e-9)
 
 
-def test_a_limit_that_knows_no_covariance_names_the_theory_that_does():
-    problem = Problem("relu", "h1", inputs="levels(0.3, 1.7)")
-    with pytest.raises(ValueError, match="inputs with a covariance: choose theory='unified', or simulate it"):
-        predict(problem, Sizes(1000, 500, 750), step_exponents=0.3, theory="staircase")
-
-
 def test_bars_know_how_much_of_a_row_is_turned_and_the_dimension_beside_a_known_direction():
     sizes, steps = Sizes(1000, 500, 750), np.array([1.0, 10.0, 1e5])
     problem = Problem("relu", "h1 + h2/2", inputs="levels(0.3, 1.7)")

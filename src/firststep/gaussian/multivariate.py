@@ -372,9 +372,13 @@ class MultiFunction(Spelled):
         result = np.zeros(count)
         result[:1] = 0.0 if self.centred else self.mean
         for degree in range(1, count):
-            result[degree] = math.fsum(
-                self._coefficient(index) * math.prod(u**a for u, a in zip(direction, index, strict=True))
+            turned = {
+                index: math.prod(u**a for u, a in zip(direction, index, strict=True))
                 for index in indices(self.directions, degree)
+            }
+            # A mixed part's coefficients take long: those of coordinates that z does not have are not asked for.
+            result[degree] = math.fsum(
+                self._coefficient(index) * factor for index, factor in turned.items() if factor
             )
         return result
 

@@ -53,8 +53,8 @@ QUADRATIC = (
     "as noise: use the unified theory"
 )
 BOUNDED = (
-    "an eigenvalue of the inputs' covariance is not small against d, and this theory is the limit in which all are: use "
-    "the unified theory, which knows a loud direction"
+    "an eigenvalue of the inputs' covariance is not small against d, and this theory is the limit in which all are: "
+    "use the unified theory, which knows a loud direction"
 )
 _NAMES = (
     "step_sizes",

@@ -2,10 +2,6 @@
 
 from firststep.setting import Problem, Sizes
 
-# What a theory may know beyond isotropic inputs and one direction, with the theories that do.
-ANY_COVARIANCE = ("unified", "leading_order", "staircase", "random_features", "spectral")
-SEVERAL_DIRECTIONS = ("unified", "leading_order", "staircase", "random_features", "spectral")
-
 
 def check_scope(problem: Problem, theory: str) -> None:
     """Refuse a problem that a theory does not cover, with all its reasons.
@@ -23,16 +19,9 @@ def check_scope(problem: Problem, theory: str) -> None:
         unknown.append(f"{problem.rule.name} steps")
     if not problem.fitted_on.fresh:
         unknown.append("a fit on the step's own sample")
-    # What is unknown so far is so to every theory.
-    others = not unknown
-    if not problem.isotropic and theory not in ANY_COVARIANCE:
-        unknown.append("inputs with a covariance")
-    if problem.teacher.directions > 1 and theory not in SEVERAL_DIRECTIONS:
-        unknown.append("teachers of several directions")
     if unknown:
         them = "simulate them" if len(unknown) > 1 or unknown[0].endswith("s") else "simulate it"
-        cure = f"choose theory='unified', or {them}" if others else them
-        raise ValueError(f"the {theory} theory does not know {' or '.join(unknown)}: {cure}")
+        raise ValueError(f"the {theory} theory does not know {' or '.join(unknown)}: {them}")
 
 
 # Largest ratio of two sizes: beyond it double precision no longer tells them apart.

@@ -1,7 +1,8 @@
 r"""Quadratic forms of the resolvent without a step between linear functions, under any covariance of the inputs.
 
 In whitened coordinates a linear function is a vector a, and on an eigenvector with eigenvalue m of the covariance it is
-learned at m's own rate. The forms are what infinitely strong spikes are chosen by (`firststep.theory.limits.staircase`).
+learned at m's own rate. The forms are what infinitely strong spikes are chosen by
+(`firststep.theory.limits.staircase`).
 """
 
 from dataclasses import dataclass

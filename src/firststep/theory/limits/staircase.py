@@ -103,7 +103,8 @@ class Captured:
     degrees : tuple of int
         The spikes present.
     linear : float
-        :math:`c_{*1}^2 r^2`, taken from the linear part.
+        :math:`E[y z]^2 = c_{*1}^2 r^2`, what z knows of the linear part; all that is taken of it, for isotropic inputs.
+        Under a covariance that depends on the ridge (`linear_parts`).
     rest : float
         Variance taken from the degrees two and more.
     held_back : float
@@ -173,7 +174,8 @@ def captured(problem: Problem, sizes: Sizes, n_spikes: int, full_gradient: bool 
     weights :math:`\tau_i`. Since z itself is always among the monomials, its row can be removed, and with it
     the only unequal weight. What remains is the projection of :math:`\sqrt{p!}\, c_{*p} r^p`, :math:`p \ne
     1`, on the other monomials, taken from an orthonormal basis of their span and not from the ill-conditioned
-    M.
+    M. Under a covariance of the inputs the row of z has weights of its own (`linear_parts`), and all others keep
+    theirs; with several directions :math:`c_{*p} r^p` is what `teacher_along` says.
 
     Parameters
     ----------
@@ -211,9 +213,7 @@ def captured(problem: Problem, sizes: Sizes, n_spikes: int, full_gradient: bool 
     constant = -basis @ basis[0]
     constant[0] += 1
     share = float(constant[0])
-    return Captured(
-        degrees, float(seen[1] ** 2), float(inside @ inside), float(left[0] ** 2) / share, share
-    )
+    return Captured(degrees, float(seen[1] ** 2), float(inside @ inside), float(left[0] ** 2) / share, share)
 
 
 def teacher_along(problem: Problem, sizes: Sizes, count: int) -> Array:
@@ -223,7 +223,7 @@ def teacher_along(problem: Problem, sizes: Sizes, count: int) -> Array:
         \rho_a = \frac{\theta_a\cdot v}{|v|} = \frac{c_a}{|v|}\int m^g d\nu(m)
 
     with v of `Signal.of` [firststep, staircase, eq. 2]; :math:`|v| = B` and :math:`r = c_{*1}/B` for isotropic inputs.
-    Checked with averages over drawn coordinates (`tests/test_covariant_stairs.py`).
+    Checked by quadrature over all coordinates (`tests/test_covariant_stairs.py`).
 
     Examples
     --------
@@ -251,9 +251,11 @@ def solve(
 
     .. math:: L_{tr} = \lambda q_\ell, \quad L_{te} = -q_\ell'(\lambda)/t_1^2
 
-    with :math:`q_\ell` of `captured`. Train errors are the theorem of [Moniri24]; test errors beyond two
-    spikes are [firststep], checked by simulation with large coefficients in place of the step. For an initial
-    output of order one only B, the norm of the direction, changes.
+    with :math:`q_\ell` of `captured` and, for the linear part, of `linear_parts`. Train errors are the theorem of
+    [Moniri24]; test errors beyond two spikes are [firststep], and so is everything under a covariance of the
+    inputs and for teachers of several directions, checked by simulation with large coefficients in place of the
+    step (`tests/test_staircase.py`, `tests/test_covariant_stairs.py`). For an initial output of order one only the
+    step direction changes. Under a covariance a spike can do harm to the test error, though never to the train error.
 
     n, N and d grow together: where n or N is not far below d^2/2 the fit learns the quadratic part of the features,
     which is noise here, and `predict` says so in a note. The limit is approached so slowly that no reachable n attains
@@ -274,7 +276,7 @@ def solve(
         Whether to count the fluctuating norms of Gaussian rows [firststep]. Through :math:`c_2` they give the
         features a constant with random coefficients, so that the constant in the even monomials costs less: a
         leading-order effect from the second spike on, which the published limit, for rows of unit norm, does
-        not have.
+        not have. Under a covariance rows of unit norm have such a constant, too (`constant_variance`).
     full_gradient : bool
         Whether to keep the part of the gradient that is not of rank one [firststep]. It lengthens the rows
         (`spread`), and again through :math:`c_2` the second spike carries :math:`z^2 + \mu` instead of
@@ -315,7 +317,8 @@ def solve(
             columns.setdefault(name, []).append(value)
     notes = []
     even = any(degree % 2 == 0 for part in found.values() for degree in part.degrees)
-    if even and not (full_gradient and (row_norms or problem.row_law.unit_norm)):
+    equal = problem.row_law.unit_norm and problem.covariance(sizes.dim).isotropic
+    if even and not (full_gradient and (row_norms or equal)):
         notes.append(
             "even spikes: the published limit keeps only the rank-one part of the gradient and takes rows of "
             "unit norm; full_gradient=True and row_norms=True keep what is left out"
@@ -566,6 +569,10 @@ class _Symbols:
 
 
 def _symbols(problem: Problem, sizes: Sizes, ridges: ArrayLike) -> _Symbols:
+    if not problem.covariance(sizes.dim).isotropic:
+        raise ValueError(
+            "the printed formulas are for isotropic inputs: use solve, which knows any covariance"
+        )
     traces = traces_of(problem, sizes, ridges)
     c_star = problem.teacher.hermite(3)
     return _Symbols(
