@@ -364,9 +364,13 @@ class _Step:
         return found
 
 
-def _profiles_beside(problem: Problem, sizes: Sizes, square: float) -> Profiles:
-    """The teacher's direction, W0^T a of an output of order one, the step's noise and M l, as they are beside l."""
+def _profiles_beside(problem: Problem, sizes: Sizes, square: float, weight: float) -> Profiles:
+    """The teacher's direction, W0^T a of an output of order one, the step's noise and M l, as they are beside l.
+
+    `weight` is what the teacher has along l.
+    """
     values, shares, weights = grouped(problem.covariance(sizes.dim))
+    weights = weights * ((1 - weight) / (1 - weights[0]) if weights[0] < 1 else 1.0)
     order_one = problem.output_law.order_one
     masses = np.stack([weights, *[shares] * (3 if order_one else 2)])
     masses[:, 0] = 0.0
@@ -507,12 +511,17 @@ def loud_step(
     draw: float,
     geometry: Geometry,
     own: tuple[Array, Array],
+    weight: float | None = None,
 ) -> StepLaw:
-    """The law of one step in the coordinates along l and along what v has beside it [firststep, covariance, eq. 8]."""
+    """The law of one step in the coordinates along l and along what v has beside it [firststep, covariance, eq. 8].
+
+    `weight` is the teacher's along l, its mean by default.
+    """
     (xi, fresh), u = own, geometry.u
+    weight = float(grouped(problem.covariance(sizes.dim))[2][0]) if weight is None else weight
     step = _Step(problem, sizes, step_size, geometry.rest == "structured")
-    profiles, power = _profiles_beside(problem, sizes, step.moments.square), step.power
-    m, weight = profiles.values, float(grouped(problem.covariance(sizes.dim))[2][0])
+    profiles, power = _profiles_beside(problem, sizes, step.moments.square, weight), step.power
+    m = profiles.values
     shorter = (1 - xi**2 / sizes.dim) if problem.row_law.unit_norm else np.ones_like(xi)
     mu, nodes = geometry.law.weights, geometry.law.nodes
     component = math.sqrt(m[0] / sizes.dim) * xi * step.kept(m[:1], u)[0]

@@ -546,7 +546,7 @@ class FeatureBulk(Solver):
         levels = _eigenvalues(joint)[0]
         if x[1] < x[0] * (1 + 1e-10):
             at = int(np.abs(levels).argmin())
-            return [self._outlier(at, float(middle[0]), joint[0], edge)]
+            return [self._outlier(at, float(middle[0]), joint[0], between_both[0], edge)]
         count = int((levels < 0).sum())
         parts = ((0, [negative[0], count]), (1, [count, negative[1]]))
         found: list[tuple[Outlier, float]] = []
@@ -556,8 +556,10 @@ class FeatureBulk(Solver):
             found += self._bisected(ends, np.concatenate(both), np.array(counts), edge)
         return found
 
-    def _roots(self, left: list[int], x: Array, levels: Array, values: Values) -> list[tuple[float, Array]]:
-        """Where the k-th eigenvalue vanishes, between point left[k] and the next, and the joint matrix there.
+    def _roots(
+        self, left: list[int], x: Array, levels: Array, values: Values
+    ) -> list[tuple[float, Array, Values]]:
+        """Where the k-th eigenvalue vanishes, between point left[k] and the next; joint matrix and solution there.
 
         Some points around each secant's root are solved together, which costs little more than one.
         """
@@ -590,14 +592,16 @@ class FeatureBulk(Solver):
             best = np.abs(level).argmin(axis=1)
             if (np.abs(level[of, best]) < 1e-9).all() or np.ptp(ends / ends[:, 1:], axis=1).max() < 1e-9:
                 break
-        return [(float(at[k, best[k]]), joint[k, best[k]]) for k in of]
+        return [(float(at[k, best[k]]), joint[k, best[k]], solved[k, best[k]]) for k in of]
 
     def named_blocks(self) -> list[int]:
         """Blocks of functions of the coordinates and the special directions."""
         return list(range(self.tables.norm_start))
 
-    def _outlier(self, k: int, x: float, joint: Values, edge: float) -> tuple[Outlier, float]:
-        """The k-th outlier, from the joint matrix at it, and the share of its left vector that is explained."""
+    def _outlier(
+        self, k: int, x: float, joint: Values, values: Values, edge: float
+    ) -> tuple[Outlier, float]:
+        """The k-th outlier, from joint matrix and solution at it, and the share of its left vector that is explained."""
         vector = np.linalg.eigh((joint + joint.T).real / 2)[1][:, k]
         # Just above the axis the imaginary part is the derivative times the distance.
         slope = float(vector @ joint.imag @ vector) / (ASIDE * self.mean)
@@ -609,7 +613,12 @@ class FeatureBulk(Solver):
                 float(by_block[self.tables.norm_start] @ (self.tables.h[0] @ self.geometry.weights)) ** 2
                 / slope
             )
-        return Outlier(x, math.sqrt(x), self._overlaps(vector, slope, x), x / edge), known
+        place = max(x + self.pushed(x, vector, slope, joint, values), edge)
+        return Outlier(place, math.sqrt(place), self._overlaps(vector, slope, x), place / edge), known
+
+    def pushed(self, x: float, vector: Array, slope: float, joint: Values, values: Values) -> float:
+        """How far others push the outlier at x, where that is known."""
+        return 0.0
 
     def _overlaps(self, vector: Array, slope: float, x: float) -> dict[str, float]:
         """Squared overlaps from the residues of the joint matrix's inverse [firststep, spectra, eq. 3]."""

@@ -5,8 +5,9 @@ own noise adds there is one Gaussian number, another in every draw: the bulk is 
 means over draws [firststep, covariance].
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,20 +15,56 @@ from firststep.gaussian import Array
 from firststep.numerics import fixedpoint
 from firststep.results import Outlier, Spectrum
 from firststep.setting import Problem, Sizes
-from firststep.theory.coefficients import tables_from
+from firststep.theory.coefficients import Values, tables_from
 from firststep.theory.covariant_step import levels_beside
 from firststep.theory.loud import Pull, loud_geometry, loud_step
 from firststep.theory.sectors import thinned
 from firststep.theory.spectra.bulk import Bulk
 from firststep.theory.spectra.feature_bulk import spectral_degrees
+from firststep.theory.spectra.pushed import place_pushed
 from firststep.theory.spectra.two_step_features import TwoCoordinates
 
-# Nodes of the step's noise along the direction over which outliers are averaged.
-DRAWS = 4
+# Nodes of the step's noise along the direction over which outliers are averaged; where its sign does not matter their
+# distance on the half line, so that one of a few draws in which levels change places is not missed.
+DRAWS, HALF_DRAWS, APART = 4, 4, 0.8
 # Distance of nodes, in units of that for errors.
 SPACING = 1.25
 # Largest eigenvalues of the inputs that stay as they are, and nodes for all others.
 SINGLE, OTHERS = 6, 8
+
+
+@dataclass(frozen=True)
+class LoudDraw:
+    """What the step finds along the direction: its noise in standard deviations, and the teacher's weight there."""
+
+    noise: float
+    weight: float
+
+
+def loud_draws(problem: Problem, sizes: Sizes) -> tuple[LoudDraw, list[LoudDraw], Array]:
+    r"""A typical draw, and a quadrature over all of them with its weights.
+
+    A teacher in a typical direction has :math:`\gamma/\sqrt d` along l, gamma another standard normal number in every
+    draw. The step adds a signal :math:`s\gamma` and noise :math:`\nu\omega`, of which the sum alone matters:
+
+    .. math:: s\gamma + \nu\omega = \sqrt{s^2 + \nu^2}\,g, \qquad
+        \gamma = \frac{s\,g}{\sqrt{s^2 + \nu^2}}, \quad \omega = \frac{\nu\,g}{\sqrt{s^2 + \nu^2}}
+
+    with what lies at right angles left at zero, and both signs of g alike [firststep, covariance, eq. 21].
+    """
+    pull, covariance = Pull.of(problem, sizes), problem.covariance(sizes.dim)
+    weight = float(covariance.weights[0])
+    if pull.signal > 0 and not covariance.typical:
+        draws, weights = pull.draws(DRAWS)
+        return LoudDraw(pull.typical, weight), [LoudDraw(float(at), weight) for at in draws], weights
+    half = APART * (np.arange(HALF_DRAWS) + 0.5)
+    weights = np.exp(-(half**2) / 2)
+    size = max(math.hypot(pull.signal, pull.noise), 1e-300)
+
+    def drawn(g: float) -> LoudDraw:
+        return LoudDraw(g * pull.noise / size, min(weight * (g * pull.signal / size) ** 2, 1.0))
+
+    return drawn(1.0), [drawn(float(g)) for g in half], weights / weights.sum()
 
 
 class LoudFeatures(TwoCoordinates):
@@ -35,24 +72,24 @@ class LoudFeatures(TwoCoordinates):
 
     Parameters
     ----------
-    draw : float, optional
-        The step's noise along the direction, in units of its standard deviation; its typical size by default.
+    draw : LoudDraw, optional
+        What the step finds along the direction; that of a typical draw by default.
     """
 
     def __init__(
-        self, problem: Problem, sizes: Sizes, step_size: float, rest: str, draw: float | None = None
+        self, problem: Problem, sizes: Sizes, step_size: float, rest: str, draw: LoudDraw | None = None
     ) -> None:
         self.problem, self.sizes, self.step_size, self.rest = problem, sizes, step_size, rest
         self.averaged = False
         here = problem if step_size > 0 else problem.without_step()
-        self.pull = Pull.of(here, sizes)
-        nodes = replace(self.pull.nodes(step_size, draft=True), coarse=SPACING)
+        nodes = replace(Pull.of(here, sizes).nodes(step_size, draft=True), coarse=SPACING)
         geometry, *own = loud_geometry(here, sizes, rest, nodes, spectral_degrees(sizes))
         levels, weights = _fewer(*levels_beside(problem, sizes, step_size, loudest=True))
         law = replace(geometry.law, nodes=levels, weights=weights, share=np.ones_like(levels))
         self.geometry = replace(geometry, law=law)
-        draw = self.pull.typical if draw is None else draw
-        step = loud_step(here, sizes, step_size, draw * (step_size > 0), self.geometry, (own[0], own[1]))
+        draw = draw or loud_draws(here, sizes)[0]
+        noise = draw.noise * (step_size > 0)
+        step = loud_step(here, sizes, step_size, noise, self.geometry, (own[0], own[1]), draw.weight)
         self.tables = tables_from(self.geometry, step)
         self.set_moments()
 
@@ -64,20 +101,24 @@ class LoudFeatures(TwoCoordinates):
     def all_outliers(self, intervals: Sequence[tuple[float, float]], scan: Bulk) -> tuple[Outlier, ...]:
         """As many as in a typical draw; in a spectrum as means over draws, from the largest down."""
         typical, edge = super().all_outliers(intervals, scan), intervals[-1][1]
-        draws, weights = self.pull.draws(DRAWS)
+        _, draws, weights = loud_draws(self.problem, self.sizes)
         if not (self.averaged and typical) or len(draws) == 1:
             return typical
-        drawn = [self._of_draw(float(draw), edge, scan) for draw in draws]
+        drawn = [self._of_draw(draw, edge, scan) for draw in draws]
         return tuple(
             _expected(typical[k], [each[k] if k < len(each) else None for each in drawn], weights, edge)
             for k in range(len(typical))
         )
 
+    def pushed(self, x: float, vector: Array, slope: float, joint: Values, values: Values) -> float:
+        """By others because neurons and samples fluctuate."""
+        return place_pushed(self.geometry, self.tables, vector, slope, joint, values)
+
     def named_blocks(self) -> list[int]:
         """Not those along M l: under a power law it is spread over single directions, which are bulk."""
         return [at for at in super().named_blocks() if self.tables.blocks[at][-1] == 0]
 
-    def _of_draw(self, draw: float, edge: float, scan: Bulk) -> tuple[Outlier, ...]:
+    def _of_draw(self, draw: LoudDraw, edge: float, scan: Bulk) -> tuple[Outlier, ...]:
         """Outliers of one draw; the bulk does not know it."""
         other = LoudFeatures(self.problem, self.sizes, self.step_size, self.rest, draw)
         try:
