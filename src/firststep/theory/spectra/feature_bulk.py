@@ -187,6 +187,7 @@ class FeatureBulk(Solver):
 
     of = "features"
     one_coordinate = True  # whether overlaps with functions of z are told
+    root_accuracy = 1e-9  # of an outlier's place
     resolution: Resolution
     begun: "tuple[FeatureBulk, Bulk] | None" = (
         None  # the same at the coarse resolution, and its scan, if it was made
@@ -590,7 +591,8 @@ class FeatureBulk(Solver):
             heights = np.stack([all_levels[of, low], all_levels[of, low + 1]], axis=1)
             start = np.stack([all_values[of, low], all_values[of, low + 1]], axis=1)
             best = np.abs(level).argmin(axis=1)
-            if (np.abs(level[of, best]) < 1e-9).all() or np.ptp(ends / ends[:, 1:], axis=1).max() < 1e-9:
+            width = np.ptp(ends / ends[:, 1:], axis=1).max()
+            if (np.abs(level[of, best]) < 1e-9).all() or width < self.root_accuracy:
                 break
         return [(float(at[k, best[k]]), joint[k, best[k]], solved[k, best[k]]) for k in of]
 
@@ -598,10 +600,8 @@ class FeatureBulk(Solver):
         """Blocks of functions of the coordinates and the special directions."""
         return list(range(self.tables.norm_start))
 
-    def _outlier(
-        self, k: int, x: float, joint: Values, values: Values, edge: float
-    ) -> tuple[Outlier, float]:
-        """The k-th outlier, from joint matrix and solution at it, and the share of its left vector that is explained."""
+    def _outlier(self, k: int, x: float, joint: Values, values: Values, edge: float) -> tuple[Outlier, float]:
+        """The k-th outlier, from joint matrix and solution, and the share of its left vector that is explained."""
         vector = np.linalg.eigh((joint + joint.T).real / 2)[1][:, k]
         # Just above the axis the imaginary part is the derivative times the distance.
         slope = float(vector @ joint.imag @ vector) / (ASIDE * self.mean)

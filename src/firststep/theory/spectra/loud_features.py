@@ -24,9 +24,11 @@ from firststep.theory.spectra.feature_bulk import spectral_degrees
 from firststep.theory.spectra.pushed import place_pushed
 from firststep.theory.spectra.two_step_features import TwoCoordinates
 
-# Nodes of the step's noise along the direction over which outliers are averaged; where its sign does not matter their
-# distance on the half line, so that one of a few draws in which levels change places is not missed.
-DRAWS, HALF_DRAWS, APART = 4, 4, 0.8
+# Nodes of the step's noise along the direction over which outliers are averaged; where its sign does not matter they
+# are equidistant on the half line, as levels change places, and one of them is the typical draw.
+DRAWS, HALF_DRAWS, APART = 4, 5, 2 / 3
+# Accuracy of a single draw's outliers.
+DRAWN_ACCURACY = 1e-5
 # Distance of nodes, in units of that for errors.
 SPACING = 1.25
 # Largest eigenvalues of the inputs that stay as they are, and nodes for all others.
@@ -59,6 +61,8 @@ def loud_draws(problem: Problem, sizes: Sizes) -> tuple[LoudDraw, list[LoudDraw]
         return LoudDraw(pull.typical, weight), [LoudDraw(float(at), weight) for at in draws], weights
     half = APART * (np.arange(HALF_DRAWS) + 0.5)
     weights = np.exp(-(half**2) / 2)
+    # The last node stands for all beyond: with its weight the mean of g^2 is one.
+    weights[-1] = (weights[:-1] @ (1 - half[:-1] ** 2)) / (half[-1] ** 2 - 1)
     size = max(math.hypot(pull.signal, pull.noise), 1e-300)
 
     def drawn(g: float) -> LoudDraw:
@@ -81,6 +85,8 @@ class LoudFeatures(TwoCoordinates):
     ) -> None:
         self.problem, self.sizes, self.step_size, self.rest = problem, sizes, step_size, rest
         self.averaged = False
+        # Relative standard deviations of the outliers over draws of what the step finds along the direction.
+        self.scatter: list[float] = []
         here = problem if step_size > 0 else problem.without_step()
         nodes = replace(Pull.of(here, sizes).nodes(step_size, draft=True), coarse=SPACING)
         geometry, *own = loud_geometry(here, sizes, rest, nodes, spectral_degrees(sizes))
@@ -94,21 +100,21 @@ class LoudFeatures(TwoCoordinates):
         self.set_moments()
 
     def spectrum(self, points: int, check: bool = True) -> Spectrum:
-        """Bulk, edges and outliers, these as means over draws."""
+        """Bulk, edges and outliers, these as means over draws, and how much each differs from draw to draw."""
         self.averaged = self.step_size > 0
-        return super().spectrum(points, check)
+        found = super().spectrum(points, check)
+        return replace(found, details={**found.details, "outlier_scatter": self.scatter})
 
     def all_outliers(self, intervals: Sequence[tuple[float, float]], scan: Bulk) -> tuple[Outlier, ...]:
         """As many as in a typical draw; in a spectrum as means over draws, from the largest down."""
         typical, edge = super().all_outliers(intervals, scan), intervals[-1][1]
-        _, draws, weights = loud_draws(self.problem, self.sizes)
+        here, draws, weights = loud_draws(self.problem, self.sizes)
         if not (self.averaged and typical) or len(draws) == 1:
             return typical
-        drawn = [self._of_draw(draw, edge, scan) for draw in draws]
-        return tuple(
-            _expected(typical[k], [each[k] if k < len(each) else None for each in drawn], weights, edge)
-            for k in range(len(typical))
-        )
+        drawn = [typical if draw == here else self._of_draw(draw, edge, scan) for draw in draws]
+        ranked = [[each[k] if k < len(each) else None for each in drawn] for k in range(len(typical))]
+        self.scatter = [_scatter(each, weights, edge) for each in ranked]
+        return tuple(_expected(typical[k], ranked[k], weights, edge) for k in range(len(typical)))
 
     def pushed(self, x: float, vector: Array, slope: float, joint: Values, values: Values) -> float:
         """By others because neurons and samples fluctuate."""
@@ -121,6 +127,7 @@ class LoudFeatures(TwoCoordinates):
     def _of_draw(self, draw: LoudDraw, edge: float, scan: Bulk) -> tuple[Outlier, ...]:
         """Outliers of one draw; the bulk does not know it."""
         other = LoudFeatures(self.problem, self.sizes, self.step_size, self.rest, draw)
+        other.root_accuracy = DRAWN_ACCURACY
         try:
             return other.outliers(edge, scan)
         except fixedpoint.ConvergenceError:
@@ -136,9 +143,20 @@ def _fewer(nodes: Array, weights: Array) -> tuple[Array, Array]:
     return np.concatenate([nodes[:SINGLE], found]), np.concatenate([weights[:SINGLE], masses])
 
 
+def _values(drawn: Sequence[Outlier | None], edge: float) -> Array:
+    return np.array([edge if one is None else one.eigenvalue for one in drawn])
+
+
+def _scatter(drawn: Sequence[Outlier | None], weights: Array, edge: float) -> float:
+    """Relative standard deviation of an outlier over draws."""
+    values = _values(drawn, edge)
+    mean = float(weights @ values)
+    return math.sqrt(max(float(weights @ (values - mean) ** 2), 0.0)) / mean
+
+
 def _expected(typical: Outlier, drawn: Sequence[Outlier | None], weights: Array, edge: float) -> Outlier:
     """The mean of one outlier over draws; where it is none it is at the edge and overlaps with nothing."""
-    values = np.array([edge if one is None else one.eigenvalue for one in drawn])
+    values = _values(drawn, edge)
     overlaps = {
         name: float(sum(w * one.overlaps[name] for w, one in zip(weights, drawn, strict=True) if one))
         for name in typical.overlaps

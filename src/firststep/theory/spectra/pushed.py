@@ -1,4 +1,4 @@
-r"""How far outliers of the features push each other because readouts, rows and samples fluctuate [firststep, covariance].
+r"""How far outliers of the features push each other because neurons and samples fluctuate [firststep, covariance].
 
 The joint matrix is singular where :math:`PA` has the eigenvalue :math:`\kappa_r = 1`, with the neurons' side
 :math:`P = Q^{-1}`, a mean over N neurons, and the samples' side :math:`A = -C^\top(R^{-1} + G)^{-1}C`, in which R is a
@@ -40,9 +40,7 @@ def level_push(apart: Array, coupling: Array, wander: Array) -> Array:
     return np.asarray(np.copysign(mean - np.abs(apart) / 2, apart))
 
 
-def strength_pushed(
-    geometry: Geometry, tables: Tables, joint: Values, values: Values
-) -> tuple[float, Array]:
+def strength_pushed(geometry: Geometry, tables: Tables, joint: Values, values: Values) -> tuple[float, Array]:
     r"""Mean shift of kappa_r by all others, and e_r, at the outlier with this joint matrix and solution.
 
     With :math:`PAe_k = \kappa_ke_k`, :math:`e_k^\top Qe_l = \delta_{kl}`, the neurons' functions
@@ -109,9 +107,9 @@ def _sample_functions(geometry: Geometry, tables: Tables, carried: Array, form: 
 def place_pushed(
     geometry: Geometry, tables: Tables, vector: Array, slope: float, joint: Values, values: Values
 ) -> float:
-    r"""The same as a distance: with the null vector v, whose neurons' part v_1 goes along e_r,
+    r"""The same as a distance, with the null vector v, whose neurons' part v_1 goes along e_r.
 
-    .. math:: \Delta x = \Delta\kappa_r\,\frac{v_1^\top Qv_1}{v^\top J'v} .
+    .. math:: \Delta x = \Delta\kappa_r\,\frac{v_1^\top Qv_1}{v^\top J'v}
     """
     shift, own = strength_pushed(geometry, tables, joint, values)
     neurons = len(own)
