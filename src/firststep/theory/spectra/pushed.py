@@ -22,7 +22,7 @@ BESIDE_NODES, NODES = 4, 12
 def level_push(apart: Array, coupling: Array, wander: Array) -> Array:
     r"""Mean push of a level by others at the distance a below it (negative: above it).
 
-    .. math:: \mathrm{sign}(a)\;E\Big[\sqrt{\tfrac14(|a| + h)^2 + g^2} - \tfrac12|a|\Big]
+    .. math:: \mathrm{sign}(a)\;E\Big[\sqrt{\tfrac{1}{4}(|a| + h)^2 + g^2} - \tfrac{1}{2}|a|\Big]
 
     for a coupling g and a fluctuation h of the distance, Gaussian with these variances: levels of two by two, ordered
     by size in every draw [firststep, covariance, eq. 20].
@@ -48,7 +48,7 @@ def strength_pushed(geometry: Geometry, tables: Tables, joint: Values, values: V
 
     .. math:: g^2 = \frac{\kappa_k}{N}\mathrm{Var}_u\Big[\frac{\varphi_r\varphi_k}{1 + \delta}\Big]
         + \frac{n}{N^2}\mathrm{Var}_z[F_rF_k\rho], \qquad
-        h^2 = \frac1N\mathrm{Var}_u\Big[\frac{\varphi_r^2 - \kappa_k\varphi_k^2}{1 + \delta}\Big]
+        h^2 = \frac{1}{N}\mathrm{Var}_u\Big[\frac{\varphi_r^2 - \kappa_k\varphi_k^2}{1 + \delta}\Big]
         + \frac{n}{N^2}\mathrm{Var}_z[(F_r^2 - F_k^2)\rho]
 
     at the distance :math:`1 - \kappa_k` [firststep, covariance, eq. 19].
@@ -101,7 +101,7 @@ def _sample_functions(geometry: Geometry, tables: Tables, carried: Array, form: 
     basis = tables.h.shape[1]
     blocks = carried.T.reshape(carried.shape[1], -1, basis)[:, : tables.norm_start]
     functions = np.linalg.solve(form, blocks.swapaxes(1, 2)).swapaxes(1, 2) @ tables.h[0]
-    return np.einsum("kbz,bg->kgz", functions, _beside(tables)[0]).reshape(len(functions), -1)
+    return np.asarray(np.einsum("kbz,bg->kgz", functions, _beside(tables)[0])).reshape(len(functions), -1)
 
 
 def place_pushed(
