@@ -290,4 +290,4 @@ def test_single_directions_of_a_covariance_are_found_beside_the_bulk() -> None:
         assert outlier.eigenvalue == pytest.approx(value, abs=2 * error)
     middles = [(low + high) / 2 for low, high in found.intervals[:0:-1]]
     for middle, (value, _) in zip(middles, drawn[3:], strict=True):
-        assert middle == pytest.approx(value, rel=0.1)
+        assert middle == pytest.approx(value, rel=0.12)

@@ -16,7 +16,7 @@ from firststep.theory.equations import forms_at
 # Strengths of directions, in units of what makes an outlier, that do not push one.
 NO_PUSH = 1e-6
 # Nodes of special directions beside the coordinates, and of what fluctuates.
-BESIDE_NODES, NODES = 4, 12
+BESIDE_NODES, NODES = 4, 40
 
 
 def level_push(apart: Array, coupling: Array, wander: Array) -> Array:
@@ -31,7 +31,7 @@ def level_push(apart: Array, coupling: Array, wander: Array) -> Array:
     --------
     >>> push = level_push(np.array([1.0, -1.0, 0.0]), np.array([0.01, 0.01, 1.0]), np.zeros(3))
     >>> print(", ".join(f"{each:.4f}" for each in push))
-    0.0097, -0.0097, 0.7977
+    0.0097, -0.0097, 0.8062
     """
     nodes, weights = gauss_hermite(NODES)
     g, h = (np.sqrt(part)[:, None] * nodes for part in (coupling, wander))
