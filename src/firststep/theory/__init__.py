@@ -43,7 +43,9 @@ MODULES = {
 THEORIES = tuple(MODULES)
 # Theories of finite sizes, at any ratio of them.
 FINITE = ("unified", "leading_order")
-SEQUENCES, LEARNED, LOUD = (f"firststep.theory.{name}" for name in ("sequences", "learned", "loud"))
+SEQUENCES, LEARNED, LOUD, LOUD_JOINT = (
+    f"firststep.theory.{name}" for name in ("sequences", "learned", "loud", "loud_joint")
+)
 # Theories in which n, N and d grow together, whatever the sizes.
 PROPORTIONAL = ("staircase",)
 # Share of the second degree within reach of the fit from which on theories that take it as noise are off by percents.
@@ -190,8 +192,9 @@ def predict(
         else:
             if theory in FINITE and not set(options) - {"tolerance"}:
                 loud = import_module(LOUD)
-                if loud.is_loud(problem, sizes):
-                    solve, options = loud.solve, {"draft": options.get("tolerance") == math.inf}
+                if loud.is_loud_to_errors(problem, sizes):
+                    chosen = import_module(LOUD_JOINT if theory == "unified" else LOUD)
+                    solve, options = chosen.solve, {"draft": options.get("tolerance") == math.inf}
             outcome = cast(Outcome, solve(problem, sizes, steps, lam, **options))
             values = step_values(problem, sizes, 0 * steps if theory == "random_features" else steps) | values
             if theory in FINITE and problem.teacher.directions > 1:

@@ -793,10 +793,11 @@ def _row_fluctuation(geometry: Geometry, law: StepLaw, stretch: Array) -> Array:
         stretch = stretch + surplus / (1 + law.excess)[:, None]
         random = np.zeros(law.excess.shape)
     else:
-        covariance = geometry.problem.covariance(geometry.sizes.dim)
+        # Between typical directions: a loud one is not among the levels.
+        nodes = law.law.nodes
         square = geometry.problem.label_variance + geometry.problem.output_variance(geometry.sizes)
         power = 1 if geometry.problem.rule.plain else 0
-        spread = (covariance.moment(1 + 2 * power) + covariance.moment(1 + power) ** 2) / 2
+        spread = (weights @ nodes ** (1 + 2 * power) + (weights @ nodes ** (1 + power)) ** 2) / 2
         variance = geometry.sizes.step_ratio * square * spread
         random = variance * (law.lengthening[:, None] * u / (1 + law.excess)) ** 2
     fluctuation = weights @ stretch**2 + random

@@ -879,10 +879,19 @@ def linear_sector(tables: Tables, state: State) -> tuple[Values, Values]:
     return mean, forms.sum(axis=1)
 
 
+def carried_along(geometry: Geometry, tables: Tables, forms: Forms, covariance: Array) -> Values:
+    """E_u[alpha alpha^T c_ab/(1 + delta)] of a covariance (B, nu, p, p) of special components, (B, p K, p K)."""
+    return _carried(tables, covariance, 1, geometry.u_weights * forms.state.y)
+
+
+def effective_of(geometry: Geometry, tables: Tables, forms: Forms) -> Values:
+    """B_eff between the special directions of the first degree, (B, p K, p K) [firststep, unified, eq. 12]."""
+    return forms.special.effective + carried_along(geometry, tables, forms, tables.special_extra)
+
+
 def with_prior(geometry: Geometry, tables: Tables, forms: Forms, effective: Values) -> Forms:
     """The same with another B_eff between the special directions of the first degree, (B, p K, p K)."""
-    neuron_mass = geometry.u_weights * forms.state.y
-    before = forms.special.effective + _carried(tables, tables.special_extra, 1, neuron_mass)
+    before = effective_of(geometry, tables, forms)
     change = geometry.neurons_per_dim * _lifted(tables, tables.first_places, effective - before)
     return replace(forms, prior=forms.prior + change)
 

@@ -4,7 +4,7 @@ The theory beside it takes M as noise in typical directions and expands in what 
 Both are computed on one coarse rung, and their ratio is carried to the points that are asked for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,6 +67,77 @@ def applies(problem: Problem, sizes: Sizes, rest: str) -> bool:
     return rest == "structured" and anisotropic and problem.label_variance > 0 and not knows
 
 
+def errors_with_tests(
+    geometry: Geometry,
+    ridges: Array,
+    solved: Callable[[Array, Array], Array],
+    form: Callable[[Array], Array],
+    start: Array,
+) -> Array:
+    r"""Train and test error, (2, B), from solutions with test samples and forms q [firststep, joint law, eq. 9].
+
+    .. math:: L_{tr} = \lambda q, \qquad L_{te} = \frac Nn\,\frac{dq}{d\epsilon}, \quad
+        \rho = \epsilon + \frac{1}{\lambda n/N + \dots}
+
+    with test samples that add epsilon to what is seen of rho.
+    """
+    nz = len(geometry.weights)
+    values = solved(start, np.zeros(len(ridges)))
+    seen = TESTED / (geometry.weights / values[:, :nz]).sum(axis=1)
+    forms = []
+    for tested in (seen, -seen):
+        shifted = values.copy()
+        shifted[:, :nz] += tested[:, None]
+        forms.append(form(solved(shifted, tested)))
+    slope = (forms[0] - forms[1]) / (2 * seen) / geometry.samples_per_neuron
+    return np.stack([ridges * form(values), slope])
+
+
+def settled(
+    geometry: Geometry,
+    tables: Tables,
+    start: Array,
+    tested: Array,
+    residual: Callable[[Array], tuple[State, Array]],
+) -> Array:
+    """Where the residual vanishes, with the other theory's Jacobian, (B, nz + nu)."""
+    nz = len(geometry.weights)
+    known: list[Array] = []
+
+    def step(logs: Array, number: int) -> tuple[Array, Array]:
+        values = np.exp(logs)
+        state, error = residual(values)
+        if number < FRESH:
+            matrix = jacobian_at(geometry, tables, state)
+            unit = np.eye(matrix.shape[1])[:nz]
+            reaction = (1 - tested[:, None] / values[:, :nz]) ** 2
+            matrix[:, :nz] = unit + reaction[:, :, None] * (matrix[:, :nz] - unit)
+            known[:] = [matrix]
+        move = np.linalg.solve(known[0], -error[..., None])[..., 0]
+        return np.asarray(move, dtype=np.float64), residual_size(geometry, error)
+
+    return np.exp(mixed_rounds(step, np.log(start), RESIDUAL, ROUNDS))
+
+
+def residual_with(
+    geometry: Geometry,
+    tables: Tables,
+    ridges: Array,
+    values: Array,
+    tested: Array,
+    state: State,
+    joint: tuple[Array, Array],
+) -> Array:
+    """Relative residuals with another mean T of the first degree, and what neurons carry of it, (B, nz + nu)."""
+    nz = len(geometry.weights)
+    mean, linear = linear_sector(tables, state)
+    bulk = state.bulk + (((joint[0] - mean) @ tables.h) * tables.h).sum(axis=1)
+    delta = state.delta + (joint[1] - linear) / geometry.neurons_per_dim
+    floor = (ridges * geometry.samples_per_neuron)[:, None]
+    rho = tested[:, None] + 1 / (floor + bulk)
+    return np.concatenate([values[:, :nz] / rho - 1, 1 - (1 + delta) / values[:, nz:]], axis=1)
+
+
 @dataclass(frozen=True)
 class Joint:
     """A batch of points with all that their steps share: `tables` and `rows` have one entry for each point."""
@@ -91,72 +162,34 @@ class Joint:
         samples = label_samples(problem, sizes).gathered(sizes.n_step_samples, *GROUPS)
         return cls(geometry, tables, rows.take(index), generators, samples, ridges)
 
-    def twice(self) -> "Joint":
-        """All points two times, one list after the other."""
-        index = np.tile(np.arange(len(self.ridges)), 2)
-        tables, rows = self.tables.take(index), self.rows.take(index)
-        return replace(self, tables=tables, rows=rows, ridges=self.ridges[index])
-
     def errors(self) -> Array:
-        r"""Train and test error, (2, B) [firststep, joint law, eq. 9].
-
-        .. math:: L_{tr} = \lambda q, \qquad L_{te} = \frac Nn\,\frac{dq}{d\epsilon}, \quad
-            \rho = \epsilon + \frac{1}{\lambda n/N + \dots}
-
-        with test samples that add epsilon to what is seen of rho.
-        """
-        geometry, count = self.geometry, len(self.ridges)
-        weights, nz = geometry.weights, len(geometry.weights)
-        start = first_guess(geometry, self.ridges)
-        plain = reached_points(geometry, self.tables, self.ridges, start, 1e-6, fixedpoint.PLAIN_ROUNDS).value
-        values = self.solved(plain, np.zeros(count))
-        seen = TESTED / (weights / values[:, :nz]).sum(axis=1)
-        both = self.twice()
-        tested = np.concatenate([seen, -seen])
-        shifted = np.concatenate([values, values])
-        shifted[:, :nz] += tested[:, None]
-        above, below = both.form(both.solved(shifted, tested)).reshape(2, -1)
-        slope = (above - below) / (2 * seen) / geometry.samples_per_neuron
-        return np.stack([self.ridges * self.form(values), slope])
+        """Train and test error, (2, B)."""
+        start = first_guess(self.geometry, self.ridges)
+        found = reached_points(
+            self.geometry, self.tables, self.ridges, start, 1e-6, fixedpoint.PLAIN_ROUNDS
+        ).value
+        return errors_with_tests(self.geometry, self.ridges, self.solved, self.form, found)
 
     def solved(self, start: Array, tested: Array) -> Array:
         """rho and 1 + delta with test samples of this mass beside the fit's, (B, nz + nu)."""
-        geometry, nz = self.geometry, len(self.geometry.weights)
-        known: list[Array] = []
         laws: list[JointLaw] = []
-
-        def step(logs: Array, number: int) -> tuple[Array, Array]:
-            values = np.exp(logs)
-            state, error = self.residual(values, tested, laws)
-            if number < FRESH:
-                matrix = jacobian_at(geometry, self.tables, state)
-                unit = np.eye(matrix.shape[1])[:nz]
-                reaction = (1 - tested[:, None] / values[:, :nz]) ** 2
-                matrix[:, :nz] = unit + reaction[:, :, None] * (matrix[:, :nz] - unit)
-                known[:] = [matrix]
-            move = np.linalg.solve(known[0], -error[..., None])[..., 0]
-            return np.asarray(move, dtype=np.float64), residual_size(geometry, error)
-
-        return np.exp(mixed_rounds(step, np.log(start), RESIDUAL, ROUNDS))
+        return settled(
+            self.geometry, self.tables, start, tested, lambda values: self.residual(values, tested, laws)
+        )
 
     def residual(self, values: Array, tested: Array, laws: list[JointLaw]) -> tuple[State, Array]:
         """The other theory's state there, and relative residuals of this one's equations, (B, nz + nu).
 
         `laws` keeps the law of the round before, from which that of this one starts.
         """
-        geometry, tables, nz = self.geometry, self.tables, len(self.geometry.weights)
-        state = state_at(geometry, tables, values[:, :nz], 1 / values[:, nz:])
-        law = self.law(state, tables.carried[:, 0], laws[0] if laws else None)
+        nz = len(self.geometry.weights)
+        state = state_at(self.geometry, self.tables, values[:, :nz], 1 / values[:, nz:])
+        law = self.law(state, self.tables.carried[:, 0], laws[0] if laws else None)
         laws[:] = [law]
         resolvents, left = self.opened(law)
-        mean, linear = linear_sector(tables, state)
-        bulk = state.bulk + (((law.mean(resolvents) - mean) @ tables.h) * tables.h).sum(axis=1)
-        carried = law.carried(resolvents) - left / float(geometry.sizes.dim)
-        delta = state.delta + (carried - linear) / geometry.neurons_per_dim
-        floor = (self.ridges * geometry.samples_per_neuron)[:, None]
-        rho = tested[:, None] + 1 / (floor + bulk)
-        error = np.concatenate([values[:, :nz] / rho - 1, 1 - (1 + delta) / values[:, nz:]], axis=1)
-        return state, error
+        carried = law.carried(resolvents) - left / float(self.geometry.sizes.dim)
+        joint = law.mean(resolvents), carried
+        return state, residual_with(self.geometry, self.tables, self.ridges, values, tested, state, joint)
 
     def law(self, state: State, alpha: Array, near: JointLaw | None = None) -> JointLaw:
         """The joint law at a state, for neurons with these linear coefficients, from one nearby."""
@@ -242,7 +275,8 @@ class Joint:
         before = np.einsum("bl,bjlpq->bpq", tables.bend_weights, before)
         scattered = np.sqrt(law.ratio * (samples.shares @ samples.weights**2))
         turned = (parts.values ** (0.5 - parts.power))[:, None, None] * spikes[:, 1] / scattered
-        whole = np.concatenate([law.root[:, None] @ part for part in (spikes[:, 0], turned)], axis=2)
+        root = law.root.swapaxes(1, 2)[:, None]
+        whole = np.concatenate([root @ part for part in (spikes[:, 0], turned)], axis=2)
         inside = law.resolvents[..., : 2 * size, : 2 * size]
         after = np.tensordot(parts.shares, whole.swapaxes(2, 3) @ inside @ whole, axes=(0, 1))
         return np.asarray((before - after) / geometry.neurons_per_dim)

@@ -21,6 +21,8 @@ from firststep.theory.matrix_law import Samples
 
 # Relative change of the samples' answers at which rounds end, and the most of them.
 SETTLED, ROUNDS = 1e-9, 200
+# Functions of z of which neurons carry less than this, squared and relative to what 1 + B begins with, are left out.
+CARRIED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ class JointLaw:
         Labels, less the initial output, and what they show of special directions.
     ratio : float
         phi_0 = d/n0.
-    root, inverse : ndarray (B, K, K)
-        P^(1/2) and its inverse.
+    root, inverse : ndarray (B, functions, K)
+        P^(1/2) and its inverse, on the K functions that neurons carry.
     alpha : ndarray (B, nu, K)
         P^(1/2) alpha.
     mass : ndarray (B, nu)
@@ -113,7 +115,7 @@ class JointLaw:
     @property
     def size(self) -> int:
         """K."""
-        return int(self.root.shape[1])
+        return int(self.root.shape[2])
 
     @property
     def energy(self) -> Array:
@@ -124,7 +126,7 @@ class JointLaw:
         """T of typical directions, (B, K, K), from 1/H at the levels: P^-1 less P^-1/2 (1/H) P^-1/2."""
         size = self.size
         left = np.eye(size) - _weighted(self.parts.shares, resolvents[..., :size, :size])
-        return np.asarray(self.inverse @ left @ self.inverse)
+        return np.asarray(self.inverse @ left @ self.inverse.swapaxes(1, 2))
 
     def carried(self, resolvents: Array) -> Array:
         """d/N of delta's part that is linear in x, (B, nu), from 1/H at the levels."""
@@ -188,10 +190,11 @@ class JointLaw:
         return np.asarray((found + found.swapaxes(1, 2)) / 2)
 
     def effective(self, between: Array) -> Array:
-        """B_eff of eq. 12 from 1/H between the special directions: P^-1/2 ((1/H)^-1 - 1) P^-1/2, (B, q K, q K)."""
+        """B_eff of eq. 12 from 1/H between q special directions: P^-1/2 ((1/H)^-1 - 1) P^-1/2, (B, q functions, …)."""
         size = between.shape[1] // self.size
-        unit = np.kron(np.eye(size), self.inverse).reshape(between.shape)
-        return np.asarray(unit @ (np.linalg.inv(between) - np.eye(between.shape[1])) @ unit)
+        unit = np.kron(np.eye(size), self.inverse)
+        left = np.linalg.inv(between) - np.eye(between.shape[1])
+        return np.asarray(unit @ left @ unit.swapaxes(1, 2))
 
 
 @dataclass(frozen=True)
@@ -267,9 +270,7 @@ def joint_law(
 
     Rounds start from the answers of a law nearby, or from M as noise.
     """
-    values, vectors = np.linalg.eigh(p)
-    roots = np.sqrt(values)[:, None, :]
-    root, inverse = (vectors * roots) @ vectors.swapaxes(1, 2), (vectors / roots) @ vectors.swapaxes(1, 2)
+    root, inverse = _carried_roots(alpha, mass, p, parts)
     alpha = alpha @ root
     size, labels, shares = alpha.shape[2], samples.weights, samples.shares
     begun, crossed, turned = (
@@ -287,8 +288,10 @@ def joint_law(
         energy[:, :size, :size] = ratio * square * _weighted(parts.shares, turned) + loud
     else:
         # In its units of P.
-        unit = np.zeros_like(energy)
-        unit[:, :size, :size], unit[:, size:, size:] = near.inverse @ root, near.root @ inverse
+        unit = np.zeros((len(energy), 2 * near.size, 2 * size))
+        before = near.size
+        unit[:, :before, :size] = near.inverse.swapaxes(1, 2) @ root
+        unit[:, before:, size:] = near.root.swapaxes(1, 2) @ inverse
         energy = unit.swapaxes(1, 2) @ near.energy @ unit
     for _ in range(ROUNDS):
         whole = plain.copy()
@@ -300,9 +303,9 @@ def joint_law(
         green = _weighted(parts.shares, seen[..., of_samples] * scale[:, None, :])
         damped = np.linalg.inv(np.eye(2 * size) + ratio * green[:, None] @ coupling)
         answers = coupling @ damped
-        before, energy = energy, _weighted(shares, answers)
+        last, energy = energy, _weighted(shares, answers)
         energy = (energy + energy.swapaxes(1, 2)) / 2
-        change = float(np.abs(energy - before).max() / np.abs(energy).max())
+        change = float(np.abs(energy - last).max() / np.abs(energy).max())
         if change < SETTLED:
             break
     else:
@@ -315,6 +318,18 @@ def joint_law(
     return JointLaw(
         parts, samples, ratio, root, inverse, alpha, mass, resolvents, seen, green, answers, noise
     )
+
+
+def _carried_roots(alpha: Array, mass: Array, p: Array, parts: RowParts) -> tuple[Array, Array]:
+    """P^(1/2) and its inverse on the functions that neurons carry, (B, functions, K): the others see no rows."""
+    values, vectors = np.linalg.eigh(p)
+    roots = np.sqrt(values)[:, None, :]
+    root, inverse = (vectors * roots) @ vectors.swapaxes(1, 2), (vectors / roots) @ vectors.swapaxes(1, 2)
+    variance = (parts.begun + parts.turned).max(axis=1) + parts.noise
+    carried = alpha @ root * np.sqrt(mass * variance)[..., None]
+    squares, basis = np.linalg.eigh(carried.swapaxes(1, 2) @ carried)
+    first = int((squares > CARRIED * np.maximum(1.0, squares[:, -1:])).any(axis=0).argmax())
+    return np.asarray(root @ basis[..., first:]), np.asarray(inverse @ basis[..., first:])
 
 
 def _coupling(labels: Array, square: float, loud: Array) -> Array:

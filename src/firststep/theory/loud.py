@@ -39,15 +39,19 @@ from firststep.theory.step_law import (
     beyond_spike,
     output_lost,
     output_of,
+    radial_parts,
     unlearned_along,
 )
 
 # Share of a row's squared norm from which on a direction is loud, where that of the next one is at most so large, and
 # whatever that is.
 LOUD, NEXT, LOUDER = 0.01, 0.01, 0.065
-# Nodes of xi; of a neuron's own noise along l, and of the step's noise there, where it is not small against the signal
-# by this factor: more from where a step adds so much of it on; in a draft.
-OWN_NODES, NOISE_NODES, DRAW_NODES, CERTAIN = 3, (2, 3, 4), (4, 8, 8), 0.1
+# Up to LOUDER it is no more than that for errors if the teacher's share, times that of the direction, is below this.
+TAUGHT = 0.012
+# Nodes of xi, and those from such a share of a row's squared norm on; of a neuron's own noise along l, and of the
+# step's noise there, where it is not small against the signal by this factor: more from where a step adds so much of it
+# on; in a draft.
+OWN_NODES, LOUD_OWN, NOISE_NODES, DRAW_NODES, CERTAIN = 3, ((0.1, 5), (0.2, 7)), (2, 3, 4), (4, 8, 8), 0.1
 STEEP, DRAFT_DRAWS = (0.25, 0.75), 2
 # Nodes of l, and of g, in averages over the step's sample.
 SAMPLE_NODES, SLOPE_NODES = 60, 60
@@ -102,6 +106,27 @@ def has_loud_direction(problem: Problem, sizes: Sizes) -> bool:
     return bool(alone or shares[0] > louder)
 
 
+def is_loud_to_errors(problem: Problem, sizes: Sizes) -> bool:
+    r"""Whether errors are those of a loud direction, of which the features' spectrum always knows.
+
+    A direction with a small share :math:`m_l/d` of a row, and little of the teacher in it, is known well enough by the
+    joint law of S and M with rows known along the step [firststep, joint law], which knows all others better.
+
+    Examples
+    --------
+    >>> words = ("spiked(10, overlap=0.3)", "spiked(10, overlap=0.9)", "spiked(10, overlap=0)", "power(1)")
+    >>> [is_loud_to_errors(Problem("relu", "h1", inputs=inputs), Sizes(1000, 500, 750)) for inputs in words]
+    [False, True, True, True]
+    """
+    if not is_loud(problem, sizes):
+        return False
+    covariance, pull = problem.covariance(sizes.dim), Pull.of(problem, sizes)
+    share = float(covariance.values[0]) / sizes.dim
+    taught = share * float(covariance.weights[0])
+    certain = pull.noise <= CERTAIN * pull.signal
+    return not (share <= LOUDER and taught < TAUGHT and certain)
+
+
 @dataclass(frozen=True)
 class Pull:
     """What a step adds along l, signal and noise, and beside it, in units of the step size."""
@@ -136,6 +161,27 @@ class Pull:
         # Without the teacher both signs of l are alike.
         return draws[draws > 0], 2 * weights[draws > 0]
 
+    def of_all(self, weight: float, typical: bool, count: int) -> list[tuple[float, float, float]]:
+        r"""Quadrature over draws of what a step finds along l: its noise there, the teacher's weight, and the node's.
+
+        A teacher in a typical direction has :math:`\gamma/\sqrt d` along l, one more Gaussian number, of which the sum
+        with the noise alone matters [firststep, covariance, eq. 21].
+        """
+        if not (typical and self.signal > 0):
+            draws, weights = self.draws(count)
+            return [(float(at), weight, float(mass)) for at, mass in zip(draws, weights, strict=True)]
+        size = math.hypot(self.signal, self.noise)
+        draws, weights = gauss_hermite(count)
+        return [
+            (
+                float(g) * self.noise / size,
+                min(weight * float(g * self.signal / size) ** 2, 1.0),
+                2 * float(mass),
+            )
+            for g, mass in zip(draws, weights, strict=True)
+            if g > 0
+        ]
+
     @property
     def typical(self) -> float:
         """The draw with which signal and noise have the squared length that they have on average."""
@@ -143,19 +189,19 @@ class Pull:
             return 0.0
         return (math.hypot(self.signal, self.noise) - self.signal) / self.noise
 
-    def nodes(self, step_size: float, draft: bool) -> "_Nodes":
+    def nodes(self, step_size: float, draft: bool) -> "Nodes":
         """As many as functions of both coordinates and of the readout ask for."""
         first = step_size * math.hypot(self.signal, self.noise)
         second = 3 if self.signal > 8 * self.beside else min(10, round(4 + 8 * step_size * self.beside))
         width = min(1.0, max(NARROWEST, 1 / max(first, 1e-9)))
         if draft:
-            return _Nodes(width, min(second, 4), COARSE, NOISE_NODES[0], DRAFT_DRAWS)
+            return Nodes(width, min(second, 4), COARSE, NOISE_NODES[0], DRAFT_DRAWS)
         steep = sum(step_size * self.noise > limit for limit in STEEP)
-        return _Nodes(width, second, 1.0, NOISE_NODES[steep], DRAW_NODES[steep])
+        return Nodes(width, second, 1.0, NOISE_NODES[steep], DRAW_NODES[steep])
 
 
 @dataclass(frozen=True)
-class _Nodes:
+class Nodes:
     """Width in l and in U of what the neurons share, one over the spike; nodes of the other coordinate; spacing.
 
     Then nodes of a neuron's own noise along l, and of the step's.
@@ -181,7 +227,7 @@ def _steep_rule(
 
 
 def loud_geometry(
-    problem: Problem, sizes: Sizes, rest: str, at: "_Nodes", highest: int
+    problem: Problem, sizes: Sizes, rest: str, at: "Nodes", highest: int
 ) -> tuple[Geometry, Array, Array]:
     """Two coordinates, neurons known by U, xi and xi', d - 1 directions that are random; and xi, xi' at the nodes.
 
@@ -195,11 +241,13 @@ def loud_geometry(
     if problem.readout_law.atoms is None:
         density, reach = problem.readout_law.density, problem.readout_law.reach
         readout, readout_weights = _steep_rule(density, reach, at.width, READOUT_SPACING * at.coarse)
-    xi, xi_weights = sphere_rule(OWN_NODES, sizes.dim)
+    values, shares, _ = grouped(problem.covariance(sizes.dim))
+    loudest = float(values[0]) / sizes.dim
+    own_nodes = OWN_NODES if at.coarse > 1 else max([OWN_NODES, *(n for s, n in LOUD_OWN if loudest > s)])
+    xi, xi_weights = sphere_rule(own_nodes, sizes.dim)
     noise, noise_weights = gauss_hermite(at.noise)
     u = np.repeat(readout, len(xi) * len(noise))
     weights = np.outer(readout_weights, np.outer(xi_weights, noise_weights))
-    values, shares, _ = grouped(problem.covariance(sizes.dim))
     one, zero = np.ones(1), np.zeros((2, 2))
     nodes, others = thinned(values[1:], shares[1:] / shares[1:].sum(), LEVELS)
     law = RestLaw(nodes, others, np.zeros(1), zero[:1], 1.0, 1.0, np.ones_like(others), one, zero)
@@ -309,6 +357,12 @@ class _Step:
     def turn(self) -> float:
         c2 = float(self.problem.activation.hermite(3)[2])
         return 2 * c2 * self.step_size / math.sqrt(self.sizes.width) if self.structured else 0.0
+
+    @property
+    def lengthening(self) -> float:
+        """Factor of U w·M w in what a row gains of its squared norm."""
+        slope = radial_parts(self.problem, "structured" if self.structured else "noise")[0]
+        return 2 * slope * self.step_size / math.sqrt(self.sizes.width)
 
     @property
     def moments(self) -> LabelMoments:
@@ -496,12 +550,40 @@ def _drawn(
 def _not_here(size: int, neurons: int) -> dict[str, Array]:
     """What a step's law has without a loud direction alone, for so many special directions and neurons."""
     by_neuron = ("leaning_square", "loosening", "curving")
-    found = {"turn": np.zeros(1), "lengthening": np.zeros(1), "along": np.zeros((1, size))}
+    found = {"turn": np.zeros(1), "along": np.zeros((1, size))}
     return (
         found
         | {name: np.zeros((1, neurons)) for name in by_neuron}
         | {"leaning": np.zeros((1, neurons, size))}
     )
+
+
+@dataclass(frozen=True)
+class LoudRows:
+    """One step on rows that are known along l, and what of its law the joint law of S and M replaces.
+
+    Attributes
+    ----------
+    law : StepLaw
+        With M as noise beside l.
+    step : _Step
+    profiles : Profiles
+        Directions beside l, of the teacher and the step.
+    vectors : ndarray (p, G, levels)
+        The special directions beside l: the first coordinate there, those that labels know, and S^g M l.
+    shorter : ndarray (nu,)
+        Squared length beside l of the row that a neuron began with.
+    moved : ndarray (nu, p + 1, p + 1)
+        What M and the remainder do between the special directions, l first, before what is known of each neuron there
+        is taken out.
+    """
+
+    law: StepLaw
+    step: _Step
+    profiles: Profiles
+    vectors: Array
+    shorter: Array
+    moved: Array
 
 
 def loud_step(
@@ -513,7 +595,20 @@ def loud_step(
     own: tuple[Array, Array],
     weight: float | None = None,
 ) -> StepLaw:
-    """The law of one step in the coordinates along l and along what v has beside it [firststep, covariance, eq. 8].
+    """The law of the rows of `loud_rows`."""
+    return loud_rows(problem, sizes, step_size, draw, geometry, own, weight).law
+
+
+def loud_rows(
+    problem: Problem,
+    sizes: Sizes,
+    step_size: float,
+    draw: float,
+    geometry: Geometry,
+    own: tuple[Array, Array],
+    weight: float | None = None,
+) -> LoudRows:
+    """One step in the coordinates along l and along what v has beside it [firststep, covariance, eq. 8].
 
     `weight` is the teacher's along l, its mean by default.
     """
@@ -540,9 +635,9 @@ def loud_step(
     special = (vectors * np.sqrt(profiles.masses)).transpose(1, 2, 0).reshape(-1, len(vectors))
     special = np.pad(special, ((0, 0), (1, 0)))
     special_stretch = step.bent(np.tile(m, len(profiles.masses)), shorter, u) / squared
-    moved = step.moved(profiles, vectors, u, m[0] ** power * math.sqrt(weight)) / squared[:, None, None]
+    between = step.moved(profiles, vectors, u, m[0] ** power * math.sqrt(weight)) / squared[:, None, None]
     overlaps = np.append([math.sqrt(weight)], profiles.gram(profiles.known, vectors)[0])
-    size = moved.shape[1]
+    size, moved = between.shape[1], between.copy()
     known = (
         _beside_noise(profiles, gradient, step, vectors, u) * np.sqrt(shorter * sizes.dim / squared)[:, None]
     )
@@ -551,7 +646,7 @@ def loud_step(
     extra = _kept(special_stretch, special, moved)
     known *= (np.sqrt(squared / sizes.dim) * fresh)[:, None]
     known[:, -1] += push * turned
-    return StepLaw(
+    law = StepLaw(
         shared=np.stack([component + push * m[0] ** power * along, common + known[:, 0]], axis=1)[None],
         excess=squared[None] - 1,
         noise=(step.noise * u**2)[None],
@@ -565,9 +660,11 @@ def loud_step(
         output_turn=np.zeros((1, size, len(u))) if order_one else None,
         output_parts=step.output_parts(nodes, u),
         output_lost=output_lost(problem, sizes, np.array([step_size]), nodes, u),
+        lengthening=np.array([step.lengthening]),
         **_not_here(size, len(u)),
         tilt=np.pad(known[None, :, 1:], ((0, 0), (0, 0), (2, 0))),
     )
+    return LoudRows(law, step, profiles, vectors, shorter, between)
 
 
 def solve(
@@ -636,25 +733,27 @@ def _averaged(
     problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, draft: bool
 ) -> dict[str, Array]:
     """Errors and shares of the teacher's terms, (S, R)."""
-    pull = Pull.of(problem, sizes)
+    pull, covariance = Pull.of(problem, sizes), problem.covariance(sizes.dim)
+    weight, typical = float(grouped(covariance)[2][0]), covariance.typical
     found: dict[str, Array] = {}
     for i, step in enumerate(steps):
         # Without a step the initial output plays no part, and no draw does.
         here = problem if step > 0 else problem.without_step()
         at = pull.nodes(float(step), draft)
         geometry, *own = loud_geometry(here, sizes, rest, at, highest_degree(sizes))
-        draws, weights = pull.draws(at.draws)
+        # Without a step no draw matters but the teacher's weight along l.
+        draws = pull.of_all(weight, typical, at.draws) if step > 0 else [(0.0, weight, 1.0)]
         # One draw begins where the one before ended.
         start, rounds = first_guess(geometry, ridges), 8
-        for draw, weight in zip(draws, weights, strict=True) if step > 0 else [(0.0, 1.0)]:
-            law = loud_step(here, sizes, float(step), float(draw), geometry, (own[0], own[1]))
+        for draw, along, mass in draws:
+            law = loud_step(here, sizes, float(step), draw, geometry, (own[0], own[1]), along)
             tables = tables_from(geometry, law).repeat(len(ridges))
             start, rounds = reached_points(geometry, tables, ridges, start, RESIDUAL, rounds).value, 1
             answer = answer_at(geometry, tables, start)
             numbers = errors_at(answer, ridges) | learned_shares(problem, geometry, tables, answer)
             numbers["along"] = _along_teacher(geometry, tables, answer)
             for name, row in numbers.items():
-                found.setdefault(name, np.zeros((len(steps), *row.shape)))[i] += weight * row
+                found.setdefault(name, np.zeros((len(steps), *row.shape)))[i] += mass * row
     return found
 
 

@@ -76,9 +76,6 @@ def changes(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Wa
     found = np.zeros((2, len(steps), len(ridges)))
     if min(sizes.n_samples, sizes.width, sizes.n_step_samples) > LARGEST or problem.label_variance == 0:
         return found
-    # The theory of a loud direction has a larger error of its own.
-    if unified.is_loud(problem, sizes, way.rest):
-        return found
     # Steps tend to none, but with an initial output of order one, which plays no part without a step.
     moved = (steps > 0) | (not problem.output_law.order_one)
     for mask, here in ((~moved, problem.without_step()), (moved, problem)):
@@ -123,19 +120,25 @@ def solve(
         return unified.solve(
             problem, sizes, step_sizes, ridges, rest=rest, degrees=degrees, tolerance=tolerance
         )
-    share = start_share(problem, sizes, step_sizes)
-    ahead = [0.0, SMALLEST_STEP] if share.any() else [0.0]
     found = unified.solve(problem, sizes, step_sizes, ridges, rest=rest, tolerance=tolerance)
-    steps = np.concatenate([ahead, step_sizes])
     # A draft is drawn without a neuron's own component.
     way = Way(rest, found.details["degrees"], own=tolerance != math.inf)
+    return completed(found, way, _law_points)
+
+
+def completed(found: Outcome, way: Way, law_points: "Points") -> Outcome:
+    """A leading order with the joint law of a covariance and M, from its changes at a list of points, and the next."""
+    problem, sizes, step_sizes, ridges = found.problem, found.sizes, found.step_sizes, found.ridges
+    share = start_share(problem, sizes, step_sizes)
+    ahead = [0.0, SMALLEST_STEP] if share.any() else [0.0]
+    steps = np.concatenate([ahead, step_sizes])
 
     def joined(change: Array) -> tuple[Array, Array]:
         """Changes without a step and with steps; small ones with an output of order one join no step."""
         still, start, moved = np.split(np.nan_to_num(change), [1, len(ahead)], axis=1)
         return still, moved + share[:, None] * (still - start) if share.any() else moved
 
-    law = law_changes(problem, sizes, steps, ridges, way)
+    law = law_changes(problem, sizes, steps, ridges, way, law_points)
     order = changes(problem, sizes, steps, ridges, way)
     missing = missing_note(np.isnan(order)) + missing_note(np.isnan(law), "the joint law of the covariance")
     still, moved = joined(order)
@@ -241,7 +244,9 @@ def applied(problem: Problem, order: Array, train: Array, test: Array) -> Array:
     return np.stack([train, relative / (1 + np.abs(relative)) * beyond / test])
 
 
-def law_changes(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way) -> Array:
+def law_changes(
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, points: "Points"
+) -> Array:
     """Relative changes of both errors by the joint law of a covariance and the step, (2, S, R); none without a step."""
     found = np.zeros((2, len(steps), len(ridges)))
     moved = steps > 0
@@ -250,10 +255,9 @@ def law_changes(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way
         or not moved.any()
         or min(sizes.n_samples, sizes.width, sizes.n_step_samples) > LARGEST
         or not applies(problem, sizes, way.rest)
-        or unified.is_loud(problem, sizes, way.rest)
     ):
         return found
-    found[:, moved] = _on_grid(problem, sizes, steps[moved], ridges, way, _law_points)
+    found[:, moved] = _on_grid(problem, sizes, steps[moved], ridges, way, points)
     return found
 
 

@@ -354,6 +354,7 @@ PATCHES = 5
 RIDGE_ROUNDS, RIDGE_PATCH = 3, np.linspace(-0.8, 0.8, 5)
 # The theory of a loud direction; tolerances above this are those of drafts; ridges at which its valley is looked at.
 LOUD, DRAWN, LOUD_RIDGES = "firststep.theory.loud", 1e-4, 7
+LOUD_JOINT = "firststep.theory.loud_joint"
 # This theory with the next order in 1/n.
 ORDERED = "firststep.theory.next_order"
 
@@ -381,7 +382,7 @@ class Optimum:
 
 def is_loud(problem: Problem, sizes: Sizes, rest: str) -> bool:
     """Whether the theory of a loud direction is the one to take."""
-    return rest == "structured" and bool(import_module(LOUD).is_loud(problem, sizes))
+    return rest == "structured" and bool(import_module(LOUD).is_loud_to_errors(problem, sizes))
 
 
 def outcome(
@@ -397,9 +398,10 @@ def outcome(
 def _ordered(
     problem: Problem, sizes: Sizes, steps: Array, ridges: Array, rest: str, tolerance: float | None
 ) -> Outcome:
-    """The same with the next order in 1/n."""
+    """The same with the next order in 1/n, or with the joint law beside a loud direction."""
     if is_loud(problem, sizes, rest):
-        return outcome(problem, sizes, steps, ridges, rest, tolerance)
+        draft = tolerance is not None and tolerance > DRAWN
+        return cast(Outcome, import_module(LOUD_JOINT).solve(problem, sizes, steps, ridges, draft=draft))
     found = import_module(ORDERED).solve(problem, sizes, steps, ridges, rest=rest, tolerance=tolerance)
     return cast(Outcome, found)
 
