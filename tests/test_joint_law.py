@@ -1,5 +1,6 @@
 """The joint law of a covariance and M against drawn matrices, the law of M alone, and drawn networks."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from firststep.theory import joint
 from firststep.theory.coefficients import geometry_of, law_of, tables_from
 from firststep.theory.covariant_step import profiles_of
 from firststep.theory.equations import first_guess, forms_at, linear_sector, reached_points, state_at
+from firststep.theory.joint import changes
 from firststep.theory.joint_law import Generators, JointLaw, RowParts, joint_law
 from firststep.theory.known_rows import known_geometry, known_rows
 from firststep.theory.ladder import LADDER, Way
@@ -260,3 +262,13 @@ def test_errors_are_those_of_drawn_networks(
         assert abs(float(found[name][0, 0]) - mean) < 3 * error + 0.01 * mean
     assert float(before.train_error[0, 0]) < (1 - off) * train[0]
     assert found.details["joint_law"].any()
+
+
+def test_what_is_told_is_the_change_at_its_point() -> None:
+    problem, sizes = Problem("relu", "h1 + h2/2", noise_std=0.3, inputs="power(0.6)"), Sizes(500, 250, 300)
+    # A node of the grid of step sizes, so that nothing is interpolated.
+    step = math.expm1(5 * 0.5)
+    told = predict(problem, sizes, step, 0.1).details["joint_law"][:, 0, 0]
+    found = changes(problem, sizes, np.array([step]), np.array([0.1]), "structured", 1)[:, 0]
+    np.testing.assert_allclose(told, found, rtol=1e-9)
+    assert np.abs(found).max() > 1e-3

@@ -210,7 +210,6 @@ def test_all_combinations_are_rows():
         (Problem("relu", "h1", inputs="power(1)"), {"next_step_sizes": 1.0}, "isotropic"),
         (Problem("relu", "h1", step_rule="sign"), {}, "sign steps"),
         (Problem("relu", "h1", fit_sample="step"), {}, "own sample"),
-        (Problem("relu", "h1", inputs="power(1)"), {"theory": "staircase"}, "covariance"),
         (Problem("relu", "h1"), {"theory": "staircase", "next_step_sizes": 1.0}, "unified"),
     ],
 )

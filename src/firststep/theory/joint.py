@@ -44,6 +44,8 @@ RUNG, DEGREES = Resolution(24, 0.35, 6, 1e-3, bent=True), 2
 RESIDUAL, ROUNDS, FRESH = 1e-8, 40, 3
 # Share of rho that test samples add, over which the test error is a difference.
 TESTED = 1e-3
+# Of the smallest rho they add, or take, no more than this share.
+LEFT = 0.5
 # A step that moves nothing, of a size that leaves its direction.
 STILL = 1e-6
 # Least length of what M makes of a known part: labels without variance make none.
@@ -83,7 +85,8 @@ def errors_with_tests(
     """
     nz = len(geometry.weights)
     values = solved(start, np.zeros(len(ridges)))
-    seen = TESTED / (geometry.weights / values[:, :nz]).sum(axis=1)
+    mean = 1 / (geometry.weights / values[:, :nz]).sum(axis=1)
+    seen = np.minimum(TESTED * mean, LEFT * values[:, :nz].min(axis=1))
     forms = []
     for tested in (seen, -seen):
         shifted = values.copy()
@@ -117,6 +120,22 @@ def settled(
         return np.asarray(move, dtype=np.float64), residual_size(geometry, error)
 
     return np.exp(mixed_rounds(step, np.log(start), RESIDUAL, ROUNDS))
+
+
+def output_change(geometry: Geometry, tables: Tables, samples: Samples, law: JointLaw, forms: Forms) -> Array:
+    """Change of what is taken out along an output of order one: M turns it with the rows, (B, npsi, npsi)."""
+    spikes, size = tables.output_spikes, law.size
+    assert spikes is not None
+    linear, parts = spikes.shape[2], law.parts
+    before = spikes.swapaxes(3, 4) @ forms.state.x[:, None, :linear] @ spikes
+    before = np.einsum("bl,bjlpq->bpq", tables.bend_weights, before)
+    scattered = np.sqrt(law.ratio * (samples.shares @ samples.weights**2))
+    turned = (parts.values ** (0.5 - parts.power))[:, None, None] * spikes[:, 1] / scattered
+    root = law.root.swapaxes(1, 2)[:, None]
+    whole = np.concatenate([root @ part for part in (spikes[:, 0], turned)], axis=2)
+    inside = law.resolvents[..., : 2 * size, : 2 * size]
+    after = np.tensordot(parts.shares, whole.swapaxes(2, 3) @ inside @ whole, axes=(0, 1))
+    return np.asarray((before - after) / geometry.neurons_per_dim)
 
 
 def residual_with(
@@ -242,7 +261,8 @@ class Joint:
         forms = with_prior(geometry, tables, forms, law.effective(self._special(law)))
         if tables.output_spikes is not None:
             bulk = self.law(forms.state, tables.carried[:, 0])
-            forms = replace(forms, loosened=forms.loosened + self._output(bulk, forms))
+            change = output_change(geometry, tables, self.samples, bulk, forms)
+            forms = replace(forms, loosened=forms.loosened + change)
         return form_value(geometry, tables, forms)
 
     def _special(self, law: JointLaw) -> Array:
@@ -264,22 +284,6 @@ class Joint:
         basis[:, -1] = np.concatenate([-rows.turned[:, :-1], np.ones_like(beside)], axis=1) / beside
         unit = np.einsum("bij,kl->bikjl", basis, np.eye(size)).reshape(len(whole), len(kept), -1)
         return np.asarray(unit @ whole[:, kept[:, None], kept] @ unit.swapaxes(1, 2))
-
-    def _output(self, law: JointLaw, forms: Forms) -> Array:
-        """Change of what is taken out along an output of order one: M turns it with the rows, (B, npsi, npsi)."""
-        geometry, tables, size = self.geometry, self.tables, law.size
-        spikes = tables.output_spikes
-        assert spikes is not None
-        linear, parts, samples = spikes.shape[2], law.parts, self.samples
-        before = spikes.swapaxes(3, 4) @ forms.state.x[:, None, :linear] @ spikes
-        before = np.einsum("bl,bjlpq->bpq", tables.bend_weights, before)
-        scattered = np.sqrt(law.ratio * (samples.shares @ samples.weights**2))
-        turned = (parts.values ** (0.5 - parts.power))[:, None, None] * spikes[:, 1] / scattered
-        root = law.root.swapaxes(1, 2)[:, None]
-        whole = np.concatenate([root @ part for part in (spikes[:, 0], turned)], axis=2)
-        inside = law.resolvents[..., : 2 * size, : 2 * size]
-        after = np.tensordot(parts.shares, whole.swapaxes(2, 3) @ inside @ whole, axes=(0, 1))
-        return np.asarray((before - after) / geometry.neurons_per_dim)
 
 
 def changes(

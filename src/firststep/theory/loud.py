@@ -510,6 +510,12 @@ def _beside(
     return vectors, np.asarray(mean @ gram @ by_neuron) / length
 
 
+def _spread_out(profiles: Profiles, vectors: Array) -> Array:
+    """The special directions, l with nothing beside it first, at the levels of each generator, (nodes, 1 + p)."""
+    special = (vectors * np.sqrt(profiles.masses)).transpose(1, 2, 0).reshape(-1, len(vectors))
+    return np.pad(special, ((0, 0), (1, 0)))
+
+
 def _kept(stretch: Array, special: Array, extra: Array) -> Array:
     """`kept_positive` beside l, and with l as much in common as both then have, (nu, 1 + p, 1 + p)."""
     levels = stretch[None], special[None, :, 1:]
@@ -617,7 +623,7 @@ def loud_rows(
     step = _Step(problem, sizes, step_size, geometry.rest == "structured")
     profiles, power = _profiles_beside(problem, sizes, step.moments.square, weight), step.power
     m = profiles.values
-    shorter = (1 - xi**2 / sizes.dim) if problem.row_law.unit_norm else np.ones_like(xi)
+    shorter = 1 - xi**2 / sizes.dim * problem.row_law.unit_norm
     mu, nodes = geometry.law.weights, geometry.law.nodes
     component = math.sqrt(m[0] / sizes.dim) * xi * step.kept(m[:1], u)[0]
     push = step_size * u / math.sqrt(sizes.width)
@@ -632,16 +638,13 @@ def loud_rows(
     component = component + begun * u / math.sqrt(sizes.width)
     vectors, common = _beside(profiles, gradient, step, weight, geometry.u_weights)
     common = common * (u / math.sqrt(sizes.width) if order_one else push)
-    special = (vectors * np.sqrt(profiles.masses)).transpose(1, 2, 0).reshape(-1, len(vectors))
-    special = np.pad(special, ((0, 0), (1, 0)))
+    special = _spread_out(profiles, vectors)
     special_stretch = step.bent(np.tile(m, len(profiles.masses)), shorter, u) / squared
     between = step.moved(profiles, vectors, u, m[0] ** power * math.sqrt(weight)) / squared[:, None, None]
     overlaps = np.append([math.sqrt(weight)], profiles.gram(profiles.known, vectors)[0])
     size, moved = between.shape[1], between.copy()
-    known = (
-        _beside_noise(profiles, gradient, step, vectors, u) * np.sqrt(shorter * sizes.dim / squared)[:, None]
-    )
-    known = _less(known, special_stretch, special[:, 1:])
+    beside = _beside_noise(profiles, gradient, step, vectors, u)
+    known = _less(beside * np.sqrt(shorter * sizes.dim / squared)[:, None], special_stretch, special[:, 1:])
     moved[:, 1:, 1:] -= known[:, :, None] * known[:, None]
     extra = _kept(special_stretch, special, moved)
     known *= (np.sqrt(squared / sizes.dim) * fresh)[:, None]

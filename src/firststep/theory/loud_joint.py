@@ -32,7 +32,14 @@ from firststep.theory.equations import (
     state_at,
     with_prior,
 )
-from firststep.theory.joint import ERRORS, LARGEST_CHANGE, errors_with_tests, residual_with, settled
+from firststep.theory.joint import (
+    ERRORS,
+    LARGEST_CHANGE,
+    errors_with_tests,
+    output_change,
+    residual_with,
+    settled,
+)
 from firststep.theory.joint_law import Generators, JointLaw, RowParts, joint_law
 from firststep.theory.ladder import Way
 from firststep.theory.loud import LoudRows, Pull, loud_geometry, loud_rows
@@ -166,7 +173,12 @@ class BesideLoud:
         known = np.broadcast_to(known, (len(values), *known.shape))
         known = carried_along(geometry, tables, forms, known)
         effective[:, places, places] = law.effective(between) - known[:, places, places]
-        return form_value(geometry, tables, with_prior(geometry, tables, forms, effective))
+        forms = with_prior(geometry, tables, forms, effective)
+        if tables.output_spikes is not None:
+            bulk = self.law(tables.carried[:, 0], forms.state)
+            change = output_change(geometry, tables, self.samples, bulk, forms)
+            forms = replace(forms, loosened=forms.loosened + change)
+        return form_value(geometry, tables, forms)
 
 
 def _parts(geometry: Geometry, rows: LoudRows, count: int) -> RowParts:
@@ -238,7 +250,8 @@ def solve(
 ) -> Outcome:
     """Errors after one step under a loud direction, with the joint law of the covariance and M beside it.
 
-    A draft is without that. The next order in 1/n is that of the theory that does not know the direction as loud.
+    A draft is without that. The next order in 1/n is that of the theory that does not know the direction as loud,
+    for an output that vanishes.
 
     Examples
     --------
@@ -249,4 +262,5 @@ def solve(
     0.28, +0.05 of it by the joint law
     """
     found = loud.solve(problem, sizes, step_sizes, ridges, draft=draft)
-    return completed(found, Way("structured", found.details["degrees"], own=not draft), _at_points)
+    way = Way("structured", found.details["degrees"], own=not draft)
+    return completed(found, way, _at_points, problem.replaced(initial_output="vanishing"))

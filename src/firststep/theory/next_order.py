@@ -126,8 +126,11 @@ def solve(
     return completed(found, way, _law_points)
 
 
-def completed(found: Outcome, way: Way, law_points: "Points") -> Outcome:
-    """A leading order with the joint law of a covariance and M, from its changes at a list of points, and the next."""
+def completed(found: Outcome, way: Way, law_points: "Points", ordered: Problem | None = None) -> Outcome:
+    """A leading order with the joint law of a covariance and M, from its changes at a list of points, and the next.
+
+    That is the next order of another problem, if one is given.
+    """
     problem, sizes, step_sizes, ridges = found.problem, found.sizes, found.step_sizes, found.ridges
     share = start_share(problem, sizes, step_sizes)
     ahead = [0.0, SMALLEST_STEP] if share.any() else [0.0]
@@ -136,10 +139,12 @@ def completed(found: Outcome, way: Way, law_points: "Points") -> Outcome:
     def joined(change: Array) -> tuple[Array, Array]:
         """Changes without a step and with steps; small ones with an output of order one join no step."""
         still, start, moved = np.split(np.nan_to_num(change), [1, len(ahead)], axis=1)
-        return still, moved + share[:, None] * (still - start) if share.any() else moved
+        return still, moved + left[:, None] * (still - start) if share.any() else moved
 
+    # No step has its own.
+    left = np.where(np.asarray(step_sizes) > 0, share, 0.0)
     law = law_changes(problem, sizes, steps, ridges, way, law_points)
-    order = changes(problem, sizes, steps, ridges, way)
+    order = changes(ordered or problem, sizes, steps, ridges, way)
     missing = missing_note(np.isnan(order)) + missing_note(np.isnan(law), "the joint law of the covariance")
     still, moved = joined(order)
     law = joined(law)[1]
@@ -245,9 +250,10 @@ def applied(problem: Problem, order: Array, train: Array, test: Array) -> Array:
 
 
 def law_changes(
-    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, points: "Points"
+    problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way: Way, points: "Points | None" = None
 ) -> Array:
     """Relative changes of both errors by the joint law of a covariance and the step, (2, S, R); none without a step."""
+    points = points or _law_points
     found = np.zeros((2, len(steps), len(ridges)))
     moved = steps > 0
     if (

@@ -613,7 +613,8 @@ class FeatureBulk(Solver):
                 float(by_block[self.tables.norm_start] @ (self.tables.h[0] @ self.geometry.weights)) ** 2
                 / slope
             )
-        place = max(x + self.pushed(x, vector, slope, joint, values), edge)
+        # Between bulks there are outliers, too.
+        place = max(x + self.pushed(x, vector, slope, joint, values), min(x, edge))
         return Outlier(place, math.sqrt(place), self._overlaps(vector, slope, x), place / edge), known
 
     def pushed(self, x: float, vector: Array, slope: float, joint: Values, values: Values) -> float:
