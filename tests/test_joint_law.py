@@ -268,7 +268,8 @@ def test_what_is_told_is_the_change_at_its_point() -> None:
     problem, sizes = Problem("relu", "h1 + h2/2", noise_std=0.3, inputs="power(0.6)"), Sizes(500, 250, 300)
     # A node of the grid of step sizes, so that nothing is interpolated.
     step = math.expm1(5 * 0.5)
-    told = predict(problem, sizes, step, 0.1).details["joint_law"][:, 0, 0]
-    found = changes(problem, sizes, np.array([step]), np.array([0.1]), "structured", 1)[:, 0]
+    details = predict(problem, sizes, step, 0.1).details
+    told, highest = details["joint_law"][:, 0, 0], details["degrees"]
+    found = changes(problem, sizes, np.array([step]), np.array([0.1]), "structured", highest)[:, 0]
     np.testing.assert_allclose(told, found, rtol=1e-9)
     assert np.abs(found).max() > 1e-3

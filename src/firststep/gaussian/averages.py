@@ -25,6 +25,10 @@ from firststep.gaussian.shapes import _corner_sums, _Shape
 MAX_RULE = 20_000
 
 
+class UnsettledError(ValueError):
+    """Averages that no rule is fine enough for."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Mesh:
     """Panels on which a function's own averages were seen to settle."""
@@ -156,7 +160,7 @@ def _checked_moments(shape: _Shape, mesh: _Mesh, scale: Array, shift: Array, spe
         return out[0], out[1], out[2], out[3]
     worst = lost[0] if lost.size else todo[0]
     s, t = scale[worst], shift[worst]
-    raise ValueError(
+    raise UnsettledError(
         f"the Gaussian averages of {spec} did not settle to 1e-12 at scale {s:.3g} and shift {t:.3g}: the"
         " function grows or varies too fast there, or has kinks that were not found"
         " (for a callable, name them: function(f, kinks=(0.5, …)))"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from firststep.gaussian import Array
+from firststep.gaussian.averages import UnsettledError
 from firststep.numerics import fixedpoint
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
@@ -230,7 +231,7 @@ def changes(problem: Problem, sizes: Sizes, step_size: float, ridges: Array) -> 
                 start, numbers = here.plain()
                 before += mass * numbers
                 after += mass * here.errors(start)
-    except (np.linalg.LinAlgError, fixedpoint.ConvergenceError):
+    except (np.linalg.LinAlgError, fixedpoint.ConvergenceError, UnsettledError):
         return np.full((2, len(ridges)), np.nan)
     found = after / before - 1
     return np.where((np.abs(found) < LARGEST_CHANGE).all(axis=0), found, np.nan)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firststep.gaussian import Array
+from firststep.gaussian.averages import UnsettledError
 from firststep.numerics import fixedpoint
 from firststep.results import Outcome
 from firststep.setting import Problem, Sizes
@@ -342,7 +343,7 @@ def _at_points(problem: Problem, sizes: Sizes, steps: Array, ridges: Array, way:
             part = group[low : low + CHUNK]
             try:
                 found[:, part] = _changes(geometry, steps[part], ridges[part], way.rest, taken)
-            except (np.linalg.LinAlgError, fixedpoint.ConvergenceError):
+            except (np.linalg.LinAlgError, fixedpoint.ConvergenceError, UnsettledError):
                 continue
     return found
 
