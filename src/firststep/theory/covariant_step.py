@@ -403,7 +403,7 @@ def kept_positive(stretch: Array, vectors: Array, extra: Array) -> Array:
 
 
 def frame_of(push: Push, neighbour: bool = False) -> tuple[Array, Array, Array]:
-    """|v|, (S,), the special directions, (S, p, G, levels), and their law at the levels, (S, G levels, p).
+    """The length of v, (S,), the special directions, (S, p, G, levels), and their law at the levels, (S, G levels, p).
 
     With `neighbour` the last one is what S v has beside the others: a row that lies along v has a part along it.
     """

@@ -245,7 +245,8 @@ def loud_geometry(
     loudest = float(values[0]) / sizes.dim
     own_nodes = OWN_NODES if at.coarse > 1 else max([OWN_NODES, *(n for s, n in LOUD_OWN if loudest > s)])
     xi, xi_weights = sphere_rule(own_nodes, sizes.dim)
-    noise, noise_weights = gauss_hermite(at.noise)
+    # Neurons' own noise needs the fewest nodes where xi has the most.
+    noise, noise_weights = gauss_hermite(min(at.noise, NOISE_NODES[1 if own_nodes > OWN_NODES else 2]))
     u = np.repeat(readout, len(xi) * len(noise))
     weights = np.outer(readout_weights, np.outer(xi_weights, noise_weights))
     one, zero = np.ones(1), np.zeros((2, 2))
@@ -416,6 +417,20 @@ class _Step:
         found[:, 0, 1:] = found[:, 1:, 0] = k_u[:, 0] * ((towards @ plain) @ turned.swapaxes(1, 2))
         found[:, 0, 0] = (self.turn * u) ** 2 * float(towards @ plain @ towards)
         return found
+
+
+def gained_share(problem: Problem, sizes: Sizes, step_size: float) -> float:
+    """What M and the remainder add to a typical row's squared length beside the loud direction.
+
+    Examples
+    --------
+    >>> problem = Problem("relu", "h1 + h2/2", 0.3, inputs="spiked(10, overlap=0.5)")
+    >>> print(f"{gained_share(problem, Sizes(1000, 500, 750), 8.0):.4f}")
+    0.0162
+    """
+    step = _Step(problem, sizes, step_size, structured=True)
+    values, shares, _ = grouped(problem.covariance(sizes.dim))
+    return step.spread * float(shares[1:] @ values[1:] ** (2 * step.power))
 
 
 def _profiles_beside(problem: Problem, sizes: Sizes, square: float, weight: float) -> Profiles:

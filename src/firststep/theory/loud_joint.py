@@ -50,8 +50,10 @@ from firststep.theory.rest import RestLaw
 from firststep.theory.sectors import highest_degree
 
 # Groups of like labels in each tail and in the body.
-GROUPS = (12, 60)
+GROUPS = (8, 40)
 RESIDUAL = 1e-7
+# Share of a row's squared length that M and the remainder make, below which their law does not matter.
+LEAST_GAINED = 2e-3
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,8 @@ def changes(problem: Problem, sizes: Sizes, step_size: float, ridges: Array) -> 
     pull, covariance = Pull.of(problem, sizes), problem.covariance(sizes.dim)
     nodes, weight = pull.nodes(step_size, draft=True), float(grouped(covariance)[2][0])
     before, after = np.zeros((2, len(ridges))), np.zeros((2, len(ridges)))
+    if loud.gained_share(problem, sizes, step_size) < LEAST_GAINED:
+        return np.zeros((2, len(ridges)))
     try:
         # Matrices are too small for more than one thread.
         with threadpool_limits(limits=1):
