@@ -241,8 +241,8 @@ def test_draws_have_the_variance_of_the_step(words):
 @pytest.mark.parametrize(
     ("activation", "drawn"),
     [
-        ("relu", [(177.6, 5.9), (85.26, 3.36), (31.15, 0.45)]),
-        ("tanh", [(123.84, 2.36)]),
+        pytest.param("relu", [(177.6, 5.9), (85.26, 3.36), (31.15, 0.45)], marks=pytest.mark.slow),
+        pytest.param("tanh", [(123.84, 2.36)], marks=pytest.mark.slow),
         ("softplus", [(154.4, 5.7), (42.68, 1.86), (16.66, 0.20)]),
     ],
 )

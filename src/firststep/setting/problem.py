@@ -180,6 +180,10 @@ class Problem:
         """The simplest problem that is the same without a step, where no readout plays a part."""
         return self.replaced(initial_output="vanishing", readout="rademacher")
 
+    def without_output(self) -> "Problem":
+        """The same with an output that vanishes at the start."""
+        return self.replaced(initial_output="vanishing")
+
     @property
     def noise_variance(self) -> float:
         """Variance of the label noise."""

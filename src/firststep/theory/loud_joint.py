@@ -268,4 +268,4 @@ def solve(
     """
     found = loud.solve(problem, sizes, step_sizes, ridges, draft=draft)
     way = Way("structured", found.details["degrees"], own=not draft)
-    return completed(found, way, _at_points, problem.without_step())
+    return completed(found, way, _at_points, problem.without_output())
