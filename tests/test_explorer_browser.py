@@ -605,7 +605,14 @@ def test_the_layout_holds(browser: Any, address: str, width: int, height: int, s
     page.page.wait_for_selector("#chart-second path.theory" if second else "#chart-spectrum path.bulk")
     page.page.wait_for_selector("#chart-weights path.bulk")
     assert page.page.evaluate("document.documentElement.scrollWidth") <= width
-    boxes = [node.bounding_box() for node in page.page.locator(".view:visible").all()]
+    page.settle()
+    # All at one moment: a chart that comes in between would move those that are asked for after it.
+    boxes = page.page.evaluate(
+        """() => [...document.querySelectorAll(".view")].filter(view => view.checkVisibility()).map(view => {
+            const {x, y, width, height} = view.getBoundingClientRect();
+            return {x, y, width, height};
+        })"""
+    )
     assert len(boxes) == 5
     for i, one in enumerate(boxes):
         assert one["x"] >= 0
