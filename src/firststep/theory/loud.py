@@ -607,19 +607,6 @@ class LoudRows:
     moved: Array
 
 
-def loud_step(
-    problem: Problem,
-    sizes: Sizes,
-    step_size: float,
-    draw: float,
-    geometry: Geometry,
-    own: tuple[Array, Array],
-    weight: float | None = None,
-) -> StepLaw:
-    """The law of the rows of `loud_rows`."""
-    return loud_rows(problem, sizes, step_size, draw, geometry, own, weight).law
-
-
 def loud_rows(
     problem: Problem,
     sizes: Sizes,
@@ -764,7 +751,7 @@ def _averaged(
         # One draw begins where the one before ended.
         start, rounds = first_guess(geometry, ridges), 8
         for draw, along, mass in draws:
-            law = loud_step(here, sizes, float(step), draw, geometry, (own[0], own[1]), along)
+            law = loud_rows(here, sizes, float(step), draw, geometry, (own[0], own[1]), along).law
             tables = tables_from(geometry, law).repeat(len(ridges))
             start, rounds = reached_points(geometry, tables, ridges, start, RESIDUAL, rounds).value, 1
             answer = answer_at(geometry, tables, start)

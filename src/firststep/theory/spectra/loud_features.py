@@ -17,7 +17,7 @@ from firststep.results import Outlier, Spectrum
 from firststep.setting import Problem, Sizes
 from firststep.theory.coefficients import Values, tables_from
 from firststep.theory.covariant_step import levels_beside
-from firststep.theory.loud import Pull, loud_geometry, loud_step
+from firststep.theory.loud import Pull, loud_geometry, loud_rows
 from firststep.theory.sectors import thinned
 from firststep.theory.spectra.bulk import Bulk
 from firststep.theory.spectra.feature_bulk import spectral_degrees
@@ -95,8 +95,8 @@ class LoudFeatures(TwoCoordinates):
         self.geometry = replace(geometry, law=law)
         draw = draw or loud_draws(here, sizes)[0]
         noise = draw.noise * (step_size > 0)
-        step = loud_step(here, sizes, step_size, noise, self.geometry, (own[0], own[1]), draw.weight)
-        self.tables = tables_from(self.geometry, step)
+        rows = loud_rows(here, sizes, step_size, noise, self.geometry, (own[0], own[1]), draw.weight)
+        self.tables = tables_from(self.geometry, rows.law)
         self.set_moments()
 
     def spectrum(self, points: int, check: bool = True) -> Spectrum:
