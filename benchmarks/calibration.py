@@ -395,7 +395,6 @@ def _draw(rows: Sequence[Row]) -> None:
     left.axhline(0, color="0.3", lw=0.8)
     left.set(xlabel="step exponent α", ylabel="theory / simulation − 1, test error (%)")
     left.set_yscale("symlog", linthresh=2)
-    left.legend(frameon=False, fontsize=7)
     middle.set(xlabel="relative difference (%)", ylabel="share of the problems", ylim=(0, 1), xscale="log")
     grid = np.linspace(0, 8, 200)
     right.plot(grid, [math.erf(x / math.sqrt(2)) for x in grid], color="0.3", lw=1, label="chance alone")
